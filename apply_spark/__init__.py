@@ -1,0 +1,1 @@
+"""Stage two: Kafka to destinations, with Spark Structured Streaming."""

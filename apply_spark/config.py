@@ -1,0 +1,52 @@
+"""What apply is told: the topics, one destination, and how much to take at once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from pydantic import BaseModel, ByteSize, Field
+
+from schemas.connections import KafkaConfig
+from schemas.identifiers import DestinationName, PipelineName
+
+
+class DestinationConfig(BaseModel, frozen=True, extra="allow"):
+    """One `[destinations.NAME]`: `type` chooses the destination, the other keys are that destination's own."""
+
+    type: str = Field(description="`duckdb`, `memory`, `stdout`, or the name of an installed destination.")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class ApplyTuning(BaseModel, frozen=True, extra="forbid"):
+    """How apply works; the defaults fit most."""
+
+    master: str = Field(default="local[*]", description="Spark master.")
+    driver_memory: str = Field(default="2g", description="Heap of the Spark driver.")
+    interval_rows: int = Field(default=200_000, ge=1, description="Checkpoints are joined up to this many rows.")
+    interval_bytes: ByteSize = Field(
+        default=ByteSize(256 * 1024**2), description="Checkpoints are joined up to this many bytes."
+    )
+    trigger_interval: timedelta = Field(
+        default=timedelta(milliseconds=200), description="How often new checkpoints are looked for."
+    )
+    progress_interval: timedelta = Field(
+        default=timedelta(seconds=30), description="How often progress is stored while nothing is written."
+    )
+    spark: dict[str, str] = Field(default={}, description="Further Spark settings.")
+    metrics_port: int | None = Field(default=None, description="Serve Prometheus metrics there. Left out: not served.")
+
+
+class ApplyConfig(BaseModel, frozen=True, extra="forbid"):
+    """All that apply knows of the outside; built by the console from penstock.toml."""
+
+    pipeline: PipelineName
+    name: DestinationName
+    destination: DestinationConfig
+    kafka: KafkaConfig
+    tuning: ApplyTuning = ApplyTuning()
+    jars: tuple[str, ...] = Field(description="Spark's connectors for Kafka and Avro, as files.")
+    java_home: str | None = Field(default=None, description="The Java that Spark runs on, where not the machine's own.")

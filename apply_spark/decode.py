@@ -1,0 +1,39 @@
+"""Raw records to typed rows by schema id, and the part of them that belongs to a window.
+
+`from_avro` cannot know that a schema is wrong: the header is compared and cut off first, and the writer's schema is the one
+of its id. What is read is `schemas.envelope.reader_schema`: plain numbers and text.
+"""
+
+from __future__ import annotations
+
+import json
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
+from pyspark.sql.avro.functions import from_avro
+
+from apply_spark.intervals import Interval
+from schemas.envelope import reader_schema
+from schemas.wire import HEADER_BYTES, header
+from stores.schema_topic import RegisteredSchema
+
+
+def decoded(raw: DataFrame, topic: str, schema: RegisteredSchema) -> DataFrame:
+    """The records of one schema on one topic: `commit_lsn`, `ordinal`, `epoch`, `op`, `before`, `after`, `unchanged`."""
+    ours = (F.col("topic") == topic) & (F.substring("value", 1, HEADER_BYTES) == F.lit(header(schema.id)))
+    body: Column = F.expr(f"substring(value, {HEADER_BYTES + 1})")
+    options = {"avroSchema": json.dumps(reader_schema(schema.avro)), "mode": "FAILFAST"}
+    return (
+        raw.where(ours)
+        .select(from_avro(body, json.dumps(schema.avro), options).alias("record"))
+        .select("record.source.*", "record.op", "record.before", "record.after", "record.unchanged")
+    )
+
+
+def within(rows: DataFrame, interval: Interval) -> DataFrame:
+    """What the interval's epoch wrote for its window; a zombie's late queue is outside."""
+    return rows.where(
+        (F.col("epoch") == F.lit(int(interval.epoch)))
+        & (F.col("commit_lsn") >= F.lit(int(interval.start)))
+        & (F.col("commit_lsn") < F.lit(int(interval.lsn)))
+    )

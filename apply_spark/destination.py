@@ -1,0 +1,66 @@
+"""The Destination Protocol: a place where changes become rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+
+from apply_spark.progress import Progress
+from schemas.identifiers import DestinationName
+from schemas.table import TableSchema
+
+
+@dataclass(frozen=True)
+class TableChanges:
+    """What an interval does to one table, folded: first the truncate, then every row at most once.
+
+    With a key, `rows` has the columns `deleted` (boolean), `key` (struct of the key columns), `row` (struct of all columns;
+    null where deleted), `missing` (names of fields that were never sent) and `base` (the key under which the destination
+    holds them, before this batch). Without a key: `row`, and `net`, how many copies of it come (above 0) or go (below 0).
+    Field names are `schemas.envelope.avro_name` of the column names; values are as in Avro, without logical types."""
+
+    schema: TableSchema
+    truncate: bool
+    rows: DataFrame
+    partial: bool
+    """Whether any row has `missing` fields."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """An interval, over all tables, and the progress it leads to."""
+
+    tables: tuple[TableChanges, ...]
+    progress: Progress
+
+
+class Destination(Protocol):
+    """A place where changes become rows.
+
+    Delivery is at least once; every method may be repeated, also after a crash in its middle. Each method that takes a
+    Progress makes it durable in the same transaction as its rows, after it has made sure that nobody else wrote since
+    (DestinationTaken). Calls never overlap."""
+
+    @property
+    def name(self) -> DestinationName: ...
+
+    def startup(self) -> Progress | None:
+        """Takes hold of the destination (else DestinationInUse) and returns what was stored with the last batch."""
+
+    def shutdown(self) -> None:
+        """Lets go. May be called without a startup."""
+
+    def drop_table_for_copy(self, schema: TableSchema, progress: Progress) -> None:
+        """Leaves the table there, empty, in this shape."""
+
+    def write_table_rows(self, schema: TableSchema, rows: DataFrame, progress: Progress) -> None:
+        """Appends copied rows: a DataFrame with the one column `row`."""
+
+    def write_events(self, batch: Batch) -> None:
+        """Writes the changes of all tables and the progress. Raises TableFailed where one table cannot be written;
+        then nothing was written, and the batch comes again without that table."""
+
+    def save_progress(self, progress: Progress) -> None:
+        """Stores progress alone."""

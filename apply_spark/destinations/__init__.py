@@ -1,0 +1,1 @@
+"""The destinations that penstock ships, one file each."""

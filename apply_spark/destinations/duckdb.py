@@ -1,0 +1,335 @@
+"""A mirror in a DuckDB file: the source's schemas, tables and columns, and one transaction for every interval.
+
+The file is open only while a batch is written, so that others can read it in between; a lock file beside it keeps a second
+apply out, and compare-and-set on the stored version catches one that was frozen and woke up. DuckDB has no savepoints:
+a table that cannot be written rolls the whole batch back, and the batch comes again without it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from pydantic import BaseModel, Field
+from pyspark.sql import DataFrame
+
+from apply_spark.destination import Batch, TableChanges
+from apply_spark.destinations.duckdb_types import duckdb_type
+from apply_spark.errors import (
+    DestinationInUse,
+    DestinationLocked,
+    DestinationTaken,
+    NotHeld,
+    PartialRow,
+    TableFailed,
+)
+from apply_spark.progress import Progress, TableProgress
+from schemas.envelope import avro_name
+from schemas.errors import DestinationError
+from schemas.identifiers import DestinationName, Epoch, LogId
+from schemas.lsn import Lsn
+from schemas.settings import checked
+from schemas.table import Column, TableSchema
+
+_OWN_SCHEMA = "penstock"
+_RETRY_SECONDS = 0.05
+_OWN_TABLES = """
+create schema if not exists penstock;
+create table if not exists penstock.destination (
+    name varchar, owner varchar, version bigint,
+    log_id varchar, lsn ubigint, epoch bigint, log_offset bigint, commit_ts bigint);
+create table if not exists penstock.tables (destination varchar, schema_name varchar, table_name varchar, progress json);
+"""
+
+
+class DuckDbOptions(BaseModel, frozen=True, extra="forbid"):
+    """`[destinations.NAME]` with `type = "duckdb"`."""
+
+    path: Path = Field(description="The DuckDB file; made if it is not there.")
+    lock_timeout: timedelta = Field(
+        default=timedelta(seconds=30), description="How long to wait while another program holds the file."
+    )
+
+
+class DuckDbDestination:
+    """One DuckDB file."""
+
+    def __init__(self, name: DestinationName, options: Mapping[str, Any]) -> None:
+        self.name = name
+        self._options = checked(DuckDbOptions, options, f"destinations.{name}")
+        self._owner = secrets.token_hex(8)
+        self._version = 0
+        self._lock: int | None = None
+
+    def startup(self) -> Progress | None:
+        self._take_lock()
+        try:
+            with self._transaction() as db:
+                db.execute(_OWN_TABLES)
+                stored = db.execute("select * from penstock.destination where name = ?", [self.name]).fetchone()
+                if stored is None:
+                    db.execute(
+                        "insert into penstock.destination values (?, ?, 0, null, null, null, null, null)",
+                        [self.name, self._owner],
+                    )
+                    return None
+                db.execute("update penstock.destination set owner = ? where name = ?", [self._owner, self.name])
+                return self._stored(db, stored)
+        except BaseException:
+            self.shutdown()
+            raise
+
+    def shutdown(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def drop_table_for_copy(self, schema: TableSchema, progress: Progress) -> None:
+        self._refuse_unheld_names(schema, progress)
+        columns = ", ".join(f"{_quoted(c.name)} {duckdb_type(c).name}" for c in schema.columns)
+        with self._writing(progress) as db:
+            db.execute(f"create schema if not exists {_quoted(schema.name.schema)}")
+            db.execute(f"drop table if exists {_target(schema)}")
+            db.execute(f"create table {_target(schema)} ({columns})")
+
+    def write_table_rows(self, schema: TableSchema, rows: DataFrame, progress: Progress) -> None:
+        arrow = rows.toArrow()
+        with self._writing(progress) as db:
+            self._stage(db, schema, arrow, [], "row is not null")
+            db.execute(f"insert into {_target(schema)} select {_staged_columns(schema)} from staged")
+
+    def write_events(self, batch: Batch) -> None:
+        arrows = [changes.rows.toArrow() for changes in batch.tables]
+        with self._writing(batch.progress) as db:
+            for changes, arrow in zip(batch.tables, arrows, strict=True):
+                self._write_table(db, changes, arrow)
+
+    def save_progress(self, progress: Progress) -> None:
+        with self._writing(progress):
+            pass
+
+    def _write_table(self, db: duckdb.DuckDBPyConnection, changes: TableChanges, arrow: pa.Table) -> None:
+        target = _target(changes.schema)
+        if changes.truncate:
+            db.execute(f"delete from {target}")
+        if arrow.num_rows == 0:
+            return
+        if changes.schema.key:
+            self._write_keyed(db, changes, arrow)
+        else:
+            self._write_bag(db, changes.schema, arrow)
+
+    def _write_keyed(self, db: duckdb.DuckDBPyConnection, changes: TableChanges, arrow: pa.Table) -> None:
+        schema, target = changes.schema, _target(changes.schema)
+        keys = [
+            f"{duckdb_type(column).convert(f'{struct}.{_quoted(avro_name(column.name))}')} as {prefix}{index}"
+            for struct, prefix in (("key", "k"), ("base", "b"))
+            for index, column in enumerate(schema.key)
+        ]
+        self._stage(db, schema, arrow, ["deleted", "missing", *keys], "true")
+        if changes.partial:
+            self._fill_missing(db, schema)
+        same_key = " and ".join(f"t.{_quoted(c.name)} = s.k{index}" for index, c in enumerate(schema.key))
+        db.execute(f"delete from {target} t using staged s where {same_key}")
+        db.execute(f"insert into {target} select {_staged_columns(schema)} from staged where not deleted")
+
+    def _fill_missing(self, db: duckdb.DuckDBPyConnection, schema: TableSchema) -> None:
+        """Columns that were not sent come from the row that the destination has under the base key, before any delete."""
+        at_base = " and ".join(f"t.{_quoted(c.name)} = s.b{index}" for index, c in enumerate(schema.key))
+        lost = db.execute(
+            f"""select count(*) from staged s
+                 where len(missing) > 0 and not exists (select 1 from {_target(schema)} t where {at_base})"""
+        ).fetchone()
+        if lost and lost[0]:
+            raise TableFailed(
+                schema.name,
+                PartialRow(f"{lost[0]} rows lack columns that were not sent, and have no row to take them from."),
+            )
+        for index, column in enumerate(schema.columns):
+            db.execute(
+                f"""update staged s set c{index} = t.{_quoted(column.name)} from {_target(schema)} t
+                     where {at_base} and list_contains(s.missing, ?)""",
+                [avro_name(column.name)],
+            )
+
+    def _write_bag(self, db: duckdb.DuckDBPyConnection, schema: TableSchema, arrow: pa.Table) -> None:
+        """Rows without a key: so many copies come, so many go, whichever they are."""
+        self._stage(db, schema, arrow, ["net", "row_number() over () as id"], "true")
+        same_row = " and ".join(
+            f"t.{_quoted(c.name)} is not distinct from s.c{index}" for index, c in enumerate(schema.columns)
+        )
+        db.execute(
+            f"""delete from {_target(schema)} where rowid in (
+                  select rid from (
+                    select t.rowid as rid, s.net, row_number() over (partition by s.id) as copy
+                      from {_target(schema)} t join staged s on s.net < 0 and {same_row})
+                   where copy <= -net)"""
+        )
+        db.execute(
+            f"insert into {_target(schema)} select {_staged_columns(schema)} from staged, range(net) where net > 0"
+        )
+
+    def _stage(
+        self, db: duckdb.DuckDBPyConnection, schema: TableSchema, arrow: pa.Table, further: list[str], where: str
+    ) -> None:
+        """The batch as a temporary table `staged`, its values converted; a value that DuckDB cannot hold names its column."""
+        converted = [f"{_converted(column)} as c{index}" for index, column in enumerate(schema.columns)]
+        db.register("batch", arrow)
+        try:
+            db.execute(
+                f"create or replace temp table staged as select {', '.join([*further, *converted])} from batch where {where}"
+            )
+        except duckdb.Error as error:
+            raise TableFailed(schema.name, self._unheld(db, schema, error)) from None
+        finally:
+            db.unregister("batch")
+
+    def _unheld(self, db: duckdb.DuckDBPyConnection, schema: TableSchema, error: duckdb.Error) -> NotHeld:
+        """Which column it was; the engine's own message holds the value, and is not repeated."""
+        kind = type(error).__name__.removesuffix("Exception")
+        db.execute("rollback")
+        guilty = next((column for column in schema.columns if not _fits(db, column)), None)
+        column = f"column {guilty.name} ({duckdb_type(guilty).name})" if guilty else "a column of its key"
+        return NotHeld(
+            f"A value does not fit {column} in DuckDB ({kind} error).",
+            solution="Change the value, or leave the column out of the publication; then run `penstock resync TABLE`.",
+        )
+
+    @contextmanager
+    def _writing(self, progress: Progress) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A transaction that begins with compare-and-set and ends with the progress."""
+        with self._transaction() as db:
+            db.execute(
+                """update penstock.destination
+                      set version = version + 1, log_id = ?, lsn = ?, epoch = ?, log_offset = ?, commit_ts = ?
+                    where name = ? and owner = ? and version = ?""",
+                [
+                    progress.log_id,
+                    int(progress.lsn),
+                    progress.epoch,
+                    progress.log_offset,
+                    progress.commit_ts,
+                    self.name,
+                    self._owner,
+                    self._version,
+                ],
+            )
+            changed = db.fetchone()
+            if changed is None or changed[0] != 1:
+                raise DestinationTaken(f"Another apply has written to destination {self.name}.")
+            db.execute("delete from penstock.tables where destination = ?", [self.name])
+            for name, table in progress.tables.items():
+                db.execute("insert into penstock.tables values (?, ?, ?, ?)", [self.name, *name, table.to_json()])
+            yield db
+        self._version += 1
+
+    @contextmanager
+    def _transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        db = self._open()
+        try:
+            db.execute("set timezone = 'UTC'")
+            db.execute("begin")
+            yield db
+            db.execute("commit")
+        finally:
+            db.close()
+
+    def _open(self) -> duckdb.DuckDBPyConnection:
+        path = self._options.path
+        deadline = time.monotonic() + self._options.lock_timeout.total_seconds()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            try:
+                return duckdb.connect(str(path))
+            except (duckdb.IOException, duckdb.ConnectionException) as error:
+                if not _is_held(error):
+                    raise DestinationError(
+                        f"DuckDB cannot open {path}: {type(error).__name__}.",
+                        solution="Check that the file is a DuckDB database of this version and that it may be written.",
+                    ) from error
+                if time.monotonic() > deadline:
+                    raise DestinationLocked(
+                        f"{path} has been held by another program for {self._options.lock_timeout.total_seconds():.0f} s."
+                    ) from error
+                time.sleep(_RETRY_SECONDS)
+
+    def _take_lock(self) -> None:
+        path = self._options.path.with_name(self._options.path.name + ".lock")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise DestinationInUse(f"Another apply writes to {self._options.path}.") from None
+        self._lock = lock
+
+    def _stored(self, db: duckdb.DuckDBPyConnection, row: tuple[Any, ...]) -> Progress | None:
+        _, _, self._version, log_id, lsn, epoch, log_offset, commit_ts = row
+        if log_id is None:
+            return None
+        found = db.execute("select progress from penstock.tables where destination = ?", [self.name]).fetchall()
+        tables = [TableProgress.from_json(text) for (text,) in found]
+        return Progress(
+            log_id=LogId(log_id),
+            lsn=Lsn(lsn),
+            epoch=Epoch(epoch) if epoch is not None else None,
+            log_offset=log_offset,
+            commit_ts=commit_ts,
+            tables={table.table: table for table in tables},
+        )
+
+    def _refuse_unheld_names(self, schema: TableSchema, progress: Progress) -> None:
+        """DuckDB does not tell upper from lower case: two names that differ only so would become one table or column."""
+        lowered = [column.name.lower() for column in schema.columns]
+        if len(set(lowered)) < len(lowered):
+            raise TableFailed(schema.name, NotHeld("Two of its columns differ in upper and lower case only."))
+        twins = [other for other in progress.tables if other != schema.name and _folded(other) == _folded(schema.name)]
+        if twins:
+            raise TableFailed(schema.name, NotHeld(f"Its name differs from {twins[0]} in upper and lower case only."))
+        if schema.name.schema.lower() == _OWN_SCHEMA:
+            raise TableFailed(schema.name, NotHeld("The schema penstock of a destination is penstock's own."))
+
+
+def _is_held(error: duckdb.Error) -> bool:
+    """Another process holds the file, or another part of this one has it open in another mode."""
+    text = str(error).lower()
+    return "lock" in text or "different configuration" in text
+
+
+def _fits(db: duckdb.DuckDBPyConnection, column: Column) -> bool:
+    try:
+        db.execute(f"create or replace temp table probe as select {_converted(column)} as c from batch")
+    except duckdb.Error:
+        return False
+    return True
+
+
+def _folded(name: tuple[str, str]) -> tuple[str, str]:
+    return name[0].lower(), name[1].lower()
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _target(schema: TableSchema) -> str:
+    return f"{_quoted(schema.name.schema)}.{_quoted(schema.name.name)}"
+
+
+def _converted(column: Column) -> str:
+    convert: Callable[[str], str] = duckdb_type(column).convert
+    return convert(f"row.{_quoted(avro_name(column.name))}")
+
+
+def _staged_columns(schema: TableSchema) -> str:
+    return ", ".join(f"c{index}" for index in range(len(schema.columns)))

@@ -1,0 +1,97 @@
+"""How each Postgres type lives in DuckDB: a column type, and SQL that turns Avro's plain value into it.
+
+What DuckDB cannot hold raises a conversion error there; nothing is rounded. DuckDB knows `infinity` for dates and timestamps,
+`24:00:00`, and years far beyond 9999. A numeric without precision, or with more than 38 digits, stays text: exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from schemas.pg_types.dates import (
+    DATE_INFINITY,
+    DATE_MINUS_INFINITY,
+    TIMESTAMP_INFINITY,
+    TIMESTAMP_MINUS_INFINITY,
+)
+from schemas.pg_types.registry import ARRAY_ELEMENT, pg_type
+from schemas.table import Column
+
+_MIDNIGHT_AFTER = 86_400_000_000
+_MOST_DIGITS = 38
+_NUMERIC = "numeric"
+
+
+class DuckDbType(NamedTuple):
+    """A column type, and the expression for a value named by SQL text."""
+
+    name: str
+    convert: Callable[[str], str]
+
+
+def _cast(name: str) -> DuckDbType:
+    return DuckDbType(name, lambda value: f"cast({value} as {name})")
+
+
+def _date(value: str) -> str:
+    return (
+        f"case {value} when {DATE_INFINITY} then 'infinity'::date when {DATE_MINUS_INFINITY} then '-infinity'::date"
+        f" else date '1970-01-01' + {value} end"
+    )
+
+
+def _time(value: str) -> str:
+    return (
+        f"case {value} when {_MIDNIGHT_AFTER} then '24:00:00'::time else time '00:00:00' + to_microseconds({value}) end"
+    )
+
+
+def _timestamp(value: str) -> str:
+    return (
+        f"case {value} when {TIMESTAMP_INFINITY} then 'infinity'::timestamp"
+        f" when {TIMESTAMP_MINUS_INFINITY} then '-infinity'::timestamp else make_timestamp({value}) end"
+    )
+
+
+def _timestamptz(value: str) -> str:
+    return f"cast({_timestamp(value)} as timestamptz)"
+
+
+_TYPES = {
+    "bool": _cast("boolean"),
+    "int2": _cast("smallint"),
+    "int4": _cast("integer"),
+    "int8": _cast("bigint"),
+    "oid": _cast("uinteger"),
+    "float4": _cast("real"),
+    "float8": _cast("double"),
+    "bytea": _cast("blob"),
+    "date": DuckDbType("date", _date),
+    "time": DuckDbType("time", _time),
+    "timestamp": DuckDbType("timestamp", _timestamp),
+    "timestamptz": DuckDbType("timestamptz", _timestamptz),
+    "uuid": _cast("uuid"),
+    "json": _cast("json"),
+    "jsonb": _cast("json"),
+}
+_TEXT = _cast("varchar")
+
+
+def duckdb_type(column: Column) -> DuckDbType:
+    element = ARRAY_ELEMENT.get(column.type_oid)
+    if element is None:
+        return _scalar(pg_type(column.type_oid).name, column.modifier)
+    inner = _scalar(element.name, column.modifier)
+    return DuckDbType(f"{inner.name}[]", lambda value: f"list_transform({value}, lambda item: {inner.convert('item')})")
+
+
+def _scalar(name: str, modifier: int) -> DuckDbType:
+    return _numeric(modifier) if name == _NUMERIC else _TYPES.get(name, _TEXT)
+
+
+def _numeric(modifier: int) -> DuckDbType:
+    """numeric(p, s) as decimal(p, s) where DuckDB has it; the modifier holds both, as pg_attribute.atttypmod does."""
+    digits, scale = (modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF
+    fits = modifier >= 0 and digits <= _MOST_DIGITS and scale <= digits
+    return _cast(f"decimal({digits}, {scale})") if fits else _TEXT

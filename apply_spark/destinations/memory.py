@@ -1,0 +1,128 @@
+"""Rows in this process's memory: for tests of pipelines, and the plainest reading of the contract. Nothing survives it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from pydantic import BaseModel
+from pyspark.sql import DataFrame, Row
+
+from apply_spark.destination import Batch, TableChanges
+from apply_spark.errors import DestinationInUse, PartialRow, TableFailed
+from apply_spark.progress import Progress
+from schemas.envelope import avro_name
+from schemas.identifiers import DestinationName, TableName
+from schemas.settings import checked
+from schemas.table import TableSchema
+
+Key: TypeAlias = tuple[Any, ...]
+
+
+class MemoryOptions(BaseModel, frozen=True, extra="forbid"):
+    """It has none."""
+
+
+class MemoryDestination:
+    """A mirror as dictionaries: `rows(table)` gives what a client would read."""
+
+    def __init__(self, name: DestinationName, options: Mapping[str, Any]) -> None:
+        checked(MemoryOptions, options, f"destinations.{name}")
+        self.name = name
+        self._progress: Progress | None = None
+        self._keyed: dict[TableName, dict[Key, dict[str, Any]]] = {}
+        self._bags: dict[TableName, Counter[Key]] = {}
+        self._schemas: dict[TableName, TableSchema] = {}
+        self._held = threading.Lock()
+
+    def startup(self) -> Progress | None:
+        if not self._held.acquire(blocking=False):
+            raise DestinationInUse(f"Destination {self.name} is in use by another apply of this process.")
+        return self._progress
+
+    def shutdown(self) -> None:
+        if self._held.locked():
+            self._held.release()
+
+    def rows(self, table: TableName) -> list[tuple[Any, ...]]:
+        """Every row, in the order of the columns; in no order among themselves."""
+        fields = _fields(self._schemas[table])
+        if table in self._bags:
+            return list(self._bags[table].elements())
+        return [tuple(row[field] for field in fields) for row in self._keyed[table].values()]
+
+    def drop_table_for_copy(self, schema: TableSchema, progress: Progress) -> None:
+        self._schemas[schema.name] = schema
+        self._keyed.pop(schema.name, None)
+        self._bags.pop(schema.name, None)
+        if schema.key:
+            self._keyed[schema.name] = {}
+        else:
+            self._bags[schema.name] = Counter()
+        self._progress = progress
+
+    def write_table_rows(self, schema: TableSchema, rows: DataFrame, progress: Progress) -> None:
+        for (row,) in rows.collect():
+            self._insert(schema, row.asDict())
+        self._progress = progress
+
+    def write_events(self, batch: Batch) -> None:
+        before = (
+            {name: dict(rows) for name, rows in self._keyed.items()},
+            {n: Counter(b) for n, b in self._bags.items()},
+        )
+        try:
+            for changes in batch.tables:
+                self._write(changes)
+        except TableFailed:
+            self._keyed, self._bags = before
+            raise
+        self._progress = batch.progress
+
+    def save_progress(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def _write(self, changes: TableChanges) -> None:
+        table = changes.schema.name
+        if changes.truncate:
+            self._keyed.get(table, {}).clear()
+            self._bags.get(table, Counter()).clear()
+        events = changes.rows.collect()
+        if not changes.schema.key:
+            self._bags[table].update({_plain(event.row.asDict().values()): event.net for event in events})
+            return
+        rows = self._keyed[table]
+        filled = [self._filled(changes.schema, event, rows) for event in events if not event.deleted]
+        for event in events:
+            rows.pop(_plain(event.key), None)
+        for row in filled:
+            self._insert(changes.schema, row)
+
+    def _filled(self, schema: TableSchema, event: Row, rows: dict[Key, dict[str, Any]]) -> dict[str, Any]:
+        row: dict[str, Any] = event.row.asDict()
+        if event.missing:
+            base = rows.get(_plain(event.base)) if event.base is not None else None
+            if base is None:
+                raise TableFailed(schema.name, PartialRow("A row lacks columns that were not sent, and has no base."))
+            row |= {field: base[field] for field in event.missing}
+        return row
+
+    def _insert(self, schema: TableSchema, row: dict[str, Any]) -> None:
+        if schema.key:
+            self._keyed[schema.name][_plain(row[avro_name(column.name)] for column in schema.key)] = row
+        else:
+            self._bags[schema.name][_plain(row.values())] += 1
+
+
+def _fields(schema: TableSchema) -> list[str]:
+    return [avro_name(column.name) for column in schema.columns]
+
+
+def _plain(values: Any) -> Key:  # noqa: ANN401 -- rows hold any type
+    """Values that can be hashed: lists become tuples, bytearrays bytes."""
+    return tuple(
+        tuple(value) if isinstance(value, list) else bytes(value) if isinstance(value, bytearray) else value
+        for value in values
+    )

@@ -1,0 +1,64 @@
+"""What can go wrong between Kafka and a destination.
+
+LogError
+|-- RowsMissing           Kafka gave fewer rows than the checkpoint counted     (stops the table)
+|-- TopicCut              a topic no longer holds an offset that is needed      (stops apply)
+DestinationError
+|-- DestinationInUse      another apply writes there
+|-- DestinationTaken      another apply took over while this one was frozen
+|-- DestinationLocked     somebody else holds the file                          (timed)
+'-- TableFailed           one table cannot be written                           (stops the table)
+"""
+
+from __future__ import annotations
+
+from schemas.errors import DestinationError, LogError, PenstockError, Retry
+from schemas.identifiers import TableName
+
+
+class RowsMissing(LogError):
+    """Records that a checkpoint counted are not on their topic."""
+
+    solution = "Records were lost on Kafka. Run `penstock resync TABLE`."
+
+
+class TopicCut(LogError):
+    """A topic does not reach from where it is needed to where a checkpoint says it ends."""
+
+
+class DestinationInUse(DestinationError):
+    """Another apply writes to this destination."""
+
+    solution = "Stop the other apply, or give this one another destination."
+
+
+class DestinationTaken(DestinationError):
+    """The stored progress is not the one this apply wrote: another one has taken over."""
+
+    solution = "Stop one of the two; only one apply may write to a destination."
+
+
+class DestinationLocked(DestinationError):
+    """The destination's file is held by another program."""
+
+    retry = Retry.TIMED
+    solution = "Close the other program, or have it open the file read-only and for a short time."
+
+
+class TableFailed(DestinationError):
+    """One table cannot go on; the others can."""
+
+    def __init__(self, table: TableName, error: PenstockError) -> None:
+        super().__init__(f"Table {table}: {error.reason}", solution=error.solution)
+        self.table = table
+        self.retry = error.retry
+
+
+class PartialRow(DestinationError):
+    """An update left out a TOASTed value, and no earlier row holds it."""
+
+    solution = "Run `penstock resync TABLE`."
+
+
+class NotHeld(DestinationError):
+    """The destination has no place for a value."""

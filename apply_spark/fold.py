@@ -1,0 +1,167 @@
+"""Many changes of a row to the last one: moves followed, columns that were not sent filled from earlier images.
+
+lives      a row lives from a create (or from before the interval) to a delete; a move ends one life and begins
+           another, under another key, whose unsent columns stand in the first
+fold       the last life of every key; unsent columns are looked up from life to life, and at the end of the chain
+           at the destination, under the key that the row had there
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
+
+from schemas.envelope import avro_name
+from schemas.lsn import Position
+from schemas.table import TableSchema
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What the records of one table in one interval are like; it decides how they are folded."""
+
+    rows: int
+    partial: int
+    """Rows with columns that were not sent."""
+    takes_away: int
+    """Updates and deletes."""
+    truncated_at: Position | None
+
+
+def contents_columns() -> list[Column]:
+    """One aggregate row: what Contents needs."""
+    position = F.struct("commit_lsn", "ordinal")
+    return [
+        F.count(F.lit(1)).alias("rows"),
+        F.count_if(F.size("unchanged") > 0).alias("partial"),
+        F.count_if(F.col("op").isin("u", "d")).alias("takes_away"),
+        F.max(F.when(F.col("op") == "t", position)).alias("truncated_at"),
+    ]
+
+
+def fold(rows: DataFrame, schema: TableSchema, contents: Contents) -> DataFrame:
+    """Folds the rows of one table as `apply_spark.destination.TableChanges` describes."""
+    changes = rows.where(F.col("op") != "t").withColumn("position", F.struct("commit_lsn", "ordinal"))
+    if contents.truncated_at is not None:
+        lsn, ordinal = (F.lit(int(part)).cast("long") for part in contents.truncated_at)
+        changes = changes.where(F.col("position") > F.struct(lsn.alias("commit_lsn"), ordinal.alias("ordinal")))
+    if not schema.key:
+        return _net(changes, contents)
+    keyed = changes.withColumn(
+        "key", _key(schema, F.when(F.col("after").isNotNull(), F.col("after")).otherwise(F.col("before")))
+    )
+    return _fill(_lives(keyed, schema), schema) if contents.partial else _latest(keyed)
+
+
+def _key(schema: TableSchema, image: Column) -> Column:
+    return F.struct(*[image[avro_name(column.name)].alias(avro_name(column.name)) for column in schema.key])
+
+
+def _net(changes: DataFrame, contents: Contents) -> DataFrame:
+    """Without a key rows are a bag: what came and what went, added up for each distinct row."""
+    come = changes.where("after is not null").select(F.col("after").alias("row"), F.lit(1).cast("long").alias("net"))
+    if not contents.takes_away:
+        return come
+    gone = changes.where("op in ('u', 'd')").select(F.col("before").alias("row"), F.lit(-1).cast("long").alias("net"))
+    summed = come.unionByName(gone).groupBy("row").agg(F.sum("net").alias("net"))
+    return summed.where("net <> 0")
+
+
+def _latest(keyed: DataFrame) -> DataFrame:
+    """Every row was sent whole: the last image of each key is all there is to know."""
+    last = keyed.groupBy("key").agg(F.max_by(F.struct("op", "after"), "position").alias("last"))
+    return last.select(
+        (F.col("last.op") == "d").alias("deleted"),
+        "key",
+        F.col("last.after").alias("row"),
+        F.array().cast("array<string>").alias("missing"),
+        F.col("key").alias("base"),
+    )
+
+
+def _lives(keyed: DataFrame, schema: TableSchema) -> DataFrame:
+    """One row a life: what was sent last of each column, how it ended, and whence it moved."""
+    in_order = Window.partitionBy("key").orderBy("commit_lsn", "ordinal")
+    numbered = keyed.withColumn("life", F.sum(F.when(F.col("op") == "c", 1).otherwise(0)).over(in_order))
+    moved = (F.col("op") == "c") & F.col("before").isNotNull()
+    sent = [
+        F.max(
+            F.when(
+                F.col("after").isNotNull() & ~F.array_contains("unchanged", column.name),
+                F.struct("position", F.col("after")[avro_name(column.name)].alias("value")),
+            )
+        ).alias(f"sent_{index}")
+        for index, column in enumerate(schema.columns)
+    ]
+    return numbered.groupBy("key", "life").agg(
+        F.max_by("op", "position").alias("last_op"),
+        F.max("position").alias("last_position"),
+        F.max(F.when(moved, F.struct("position", _key(schema, F.col("before")).alias("key")))).alias("moved"),
+        *sent,
+    )
+
+
+def _fill(lives: DataFrame, schema: TableSchema) -> DataFrame:
+    """The last life of each key, filled from the lives it moved from, one join for each move in a chain."""
+    lives = lives.cache()
+    columns = [f"sent_{index}" for index in range(len(schema.columns))]
+    newest = Window.partitionBy("key").orderBy(F.col("life").desc())
+    filled = (
+        lives.withColumn("rank", F.row_number().over(newest))
+        .where("rank = 1")
+        .drop("rank")
+        .withColumn("base", F.when(F.col("life") == 0, F.col("key")))
+    )
+    incomplete = F.lit(False)
+    for column in columns:
+        incomplete = incomplete | F.col(column).isNull()
+    looking = (F.col("last_op") != "d") & F.col("moved").isNotNull() & incomplete
+    while not filled.where(looking).isEmpty():
+        filled = _one_life_back(filled, lives, columns, looking)
+    fields = [avro_name(column.name) for column in schema.columns]
+    missing = [F.when(F.col(column).isNull(), F.lit(field)) for column, field in zip(columns, fields, strict=True)]
+    result = filled.select(
+        (F.col("last_op") == "d").alias("deleted"),
+        "key",
+        F.when(
+            F.col("last_op") != "d",
+            F.struct(*[F.col(f"{c}.value").alias(f) for c, f in zip(columns, fields, strict=True)]),
+        ).alias("row"),
+        F.when(F.col("last_op") == "d", F.array().cast("array<string>"))
+        .otherwise(F.array_compact(F.array(*missing)))
+        .alias("missing"),
+        "base",
+    )
+    return result
+
+
+def _one_life_back(filled: DataFrame, lives: DataFrame, columns: list[str], looking: Column) -> DataFrame:
+    """The delete half of a move stands one ordinal before its create: there ended the life it came from."""
+    parents = lives.select(
+        F.col("key").alias("parent_key"),
+        F.col("last_position").alias("parent_end"),
+        F.col("life").alias("parent_life"),
+        F.col("moved").alias("parent_moved"),
+        *[F.col(column).alias(f"parent_{column}") for column in columns],
+    )
+    came_from = F.struct(
+        F.col("moved.position.commit_lsn").alias("commit_lsn"),
+        (F.col("moved.position.ordinal") - 1).alias("ordinal"),
+    )
+    joined = filled.join(
+        parents,
+        looking & (F.col("moved.key") == F.col("parent_key")) & (came_from == F.col("parent_end")),
+        "left",
+    )
+    found = F.col("parent_key").isNotNull()
+    return joined.select(
+        "key",
+        "life",
+        "last_op",
+        "last_position",
+        F.when(found, F.col("parent_moved")).alias("moved"),
+        *[F.coalesce(F.col(column), F.col(f"parent_{column}")).alias(column) for column in columns],
+        F.when(found & (F.col("parent_life") == 0), F.col("parent_key")).otherwise(F.col("base")).alias("base"),
+    ).localCheckpoint()

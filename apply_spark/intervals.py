@@ -1,0 +1,131 @@
+"""Checkpoint records in, intervals out: windows with the offset ranges in which their records lie.
+
+Neighbouring windows of one epoch are joined up to a budget; a window with markers ends its interval, for what became
+true then holds from there on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from apply_spark.progress import TableProgress
+from schemas.checkpoint import Checkpoint, Marker, Moved
+from schemas.epochs import EpochRule
+from schemas.identifiers import Epoch, LogId, SchemaId
+from schemas.lsn import Lsn
+from stores.kafka_log import Record
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The transactions with start <= commit LSN < lsn, written by one epoch."""
+
+    log_id: LogId
+    epoch: Epoch
+    start: Lsn
+    lsn: Lsn
+    commit_ts: int
+    emitted_at: int
+    moved: Mapping[tuple[str, SchemaId], Moved]
+    ends: Mapping[str, int]
+    markers: tuple[Marker, ...]
+    next_offset: int
+    """The checkpoint record after this interval."""
+    opens: bool
+
+    @property
+    def rows(self) -> int:
+        return sum(moved.rows for moved in self.moved.values())
+
+    @property
+    def bytes(self) -> int:
+        return sum(moved.bytes for moved in self.moved.values())
+
+    def moved_on(self, topic: str) -> list[Moved]:
+        return [moved for moved in self.moved.values() if moved.topic == topic]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much one interval may hold. A single checkpoint may hold more: it cannot be divided."""
+
+    rows: int
+    bytes: int
+
+
+def accepted(records: Iterable[Record], rule: EpochRule) -> Iterator[tuple[int, Checkpoint]]:
+    """The checkpoints that count, by the epoch rule, in log order."""
+    for record in records:
+        if record.value is not None:
+            checkpoint = Checkpoint.decode(record.value)
+            if rule.accepts(checkpoint):
+                yield record.offset, checkpoint
+
+
+def intervals(checkpoints: Iterable[tuple[int, Checkpoint]], budget: Budget) -> Iterator[Interval]:
+    joined: Interval | None = None
+    for offset, checkpoint in checkpoints:
+        single = _interval(offset, checkpoint)
+        if joined is None:
+            joined = single
+        elif _may_join(joined, single, budget):
+            joined = _join(joined, single)
+        else:
+            yield joined
+            joined = single
+    if joined is not None:
+        yield joined
+
+
+def _interval(offset: int, checkpoint: Checkpoint) -> Interval:
+    return Interval(
+        log_id=checkpoint.log_id,
+        epoch=checkpoint.epoch,
+        start=checkpoint.start,
+        lsn=checkpoint.lsn,
+        commit_ts=checkpoint.commit_ts,
+        emitted_at=checkpoint.emitted_at,
+        moved={(moved.topic, moved.schema_id): moved for moved in checkpoint.moved},
+        ends={topic: offsets[0] for topic, offsets in (checkpoint.ends or {}).items()},
+        markers=checkpoint.markers,
+        next_offset=offset + 1,
+        opens=checkpoint.opens,
+    )
+
+
+def _may_join(first: Interval, second: Interval, budget: Budget) -> bool:
+    return (
+        not second.opens
+        and not first.markers
+        and first.epoch == second.epoch
+        and first.lsn == second.start
+        and first.rows + second.rows <= budget.rows
+        and first.bytes + second.bytes <= budget.bytes
+    )
+
+
+def _join(first: Interval, second: Interval) -> Interval:
+    moved = dict(first.moved)
+    for key, more in second.moved.items():
+        known = moved.get(key)
+        if known is not None:
+            more = replace(more, rows=known.rows + more.rows, bytes=known.bytes + more.bytes)  # noqa: PLW2901
+        moved[key] = more
+    return replace(second, start=first.start, moved=moved, ends={**first.ends, **second.ends}, opens=first.opens)
+
+
+def advanced(table: TableProgress, interval: Interval, topic: str) -> TableProgress:
+    """The table after the interval, whether or not it had rows there. A copy newer than the interval stays ahead."""
+    return replace(
+        table,
+        lsn=max(table.lsn, interval.lsn),
+        epoch=interval.epoch,
+        log_offset=interval.next_offset,
+        topic_offset=interval.ends.get(topic, table.topic_offset),
+    )
+
+
+def is_gap(table: TableProgress, interval: Interval) -> bool:
+    """Whether transactions lie between the table and the interval that no checkpoint speaks of."""
+    return interval.start > table.lsn

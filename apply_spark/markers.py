@@ -1,0 +1,64 @@
+"""What the markers of a checkpoint do to the progress of their tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+import structlog
+
+from apply_spark.intervals import Interval
+from apply_spark.progress import Progress, TableProgress
+from schemas.checkpoint import CopyFinished, CopyStarted, SchemaChanged, TableErrored, TableRemoved
+from schemas.errors import Retry
+from schemas.identifiers import Epoch, TableName
+from schemas.phases import Errored, Init
+
+log = structlog.get_logger(__name__)
+
+
+def marked(progress: Progress, interval: Interval, level: set[TableName]) -> Progress:
+    """The progress with the interval's markers taken in, before any of its rows. A table that begins anew, or is held,
+    is no longer level with the others, and leaves `level`."""
+    tables = dict(progress.tables)
+    for marker in interval.markers:
+        table = tables.get(marker.table)
+        match marker:
+            case CopyStarted():
+                tables[marker.table] = _begun(marker, interval.epoch)
+                level.discard(marker.table)
+            case CopyFinished(generation=generation, rows=rows, ends=ends, last=last):
+                if table is not None and table.generation == generation:
+                    tables[marker.table] = replace(table, copy_end=ends[0], copy_rows=rows, last_snapshot=last)
+            case SchemaChanged(position=position):
+                if table is not None and position.commit_lsn >= table.generation:
+                    log.warning("table changed its shape, waiting for a new copy", table=str(marker.table))
+                    tables[marker.table] = replace(table, phase=Init(), copy_end=None)
+                    level.discard(marker.table)
+            case TableErrored(position=position, reason=reason, solution=solution):
+                if table is not None and position.commit_lsn >= table.generation:
+                    log.error("table stopped by capture", table=str(marker.table), error=reason, solution=solution)
+                    tables[marker.table] = replace(table, phase=Errored(reason, solution, Retry.MANUAL, 1, Init()))
+                    level.discard(marker.table)
+            case TableRemoved():
+                log.info("table left the publication", table=str(marker.table))
+                tables.pop(marker.table, None)
+                level.discard(marker.table)
+            case _:
+                assert_never(marker)
+    return replace(progress, tables=tables)
+
+
+def _begun(marker: CopyStarted, epoch: Epoch) -> TableProgress:
+    """A new generation. What the destination holds of the table stays until the copy is complete on Kafka."""
+    return TableProgress(
+        table=marker.table,
+        phase=Init(),
+        generation=marker.generation,
+        schema_id=marker.schema_id,
+        lsn=marker.generation,
+        epoch=epoch,
+        log_offset=marker.log_from,
+        topic_offset=marker.changes_from,
+        last_snapshot=marker.generation,
+    )

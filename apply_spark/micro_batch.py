@@ -1,0 +1,266 @@
+"""From checkpoint records to rows at the destination and feedback, top to bottom.
+
+    take(records)     the epoch rule, intervals, and for each: markers, read, fold, write with progress, feedback
+    work()            tables that are not level with the others: one piece of a copy, or one interval of a catch-up
+
+A table that fails is marked, in a transaction of its own, and the rest goes on without it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import structlog
+from pyspark.sql import SparkSession
+
+from apply_spark.config import ApplyTuning
+from apply_spark.decode import decoded
+from apply_spark.destination import Batch, Destination
+from apply_spark.errors import RowsMissing, TableFailed
+from apply_spark.feedback import FeedbackSender
+from apply_spark.intervals import Budget, Interval, accepted, advanced, intervals, is_gap
+from apply_spark.markers import marked
+from apply_spark.metrics import APPLIED_LSN, APPLIED_ROWS, COPIED_ROWS, ERRORED_TABLES, INTERVAL_SECONDS, LAG_SECONDS
+from apply_spark.progress import Progress, TableProgress
+from apply_spark.read import OffsetRange, read_ranges
+from apply_spark.reader import IntervalReader
+from schemas.connections import KafkaConfig
+from schemas.epochs import EpochRule
+from schemas.errors import LogError, PenstockError, Retry
+from schemas.identifiers import TableName
+from schemas.phases import Catchup, DataSync, Errored, FinishedCopy, Init, StoredPhase, SyncDone, SyncWait
+from schemas.table import TableSchema
+from schemas.topics import Topics
+from stores.kafka_log import KafkaLog, Record
+from stores.schema_topic import SchemaTopic
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What an Applier works with."""
+
+    spark: SparkSession
+    kafka: KafkaConfig
+    topics: Topics
+    log: KafkaLog
+    schemas: SchemaTopic
+    reader: IntervalReader
+    feedback: FeedbackSender
+    tuning: ApplyTuning
+
+
+class Applier:
+    """Moves one destination forward. `progress` is what it holds; what is stored may lag behind it by empty intervals."""
+
+    def __init__(self, destination: Destination, stored: Progress | None, parts: Parts) -> None:
+        self._destination = destination
+        self._parts = parts
+        self._budget = Budget(parts.tuning.interval_rows, int(parts.tuning.interval_bytes))
+        self._saved_at = time.monotonic()
+        self._rule = EpochRule(stored.epoch if stored else None)
+        self.progress = stored
+
+    def take(self, records: Iterable[Record]) -> None:
+        """Applies new checkpoint records. Records that were taken before are passed over."""
+        new = [record for record in records if self.progress is None or record.offset >= self.progress.log_offset]
+        for interval in intervals(accepted(new, self._rule), self._budget):
+            self._apply(interval)
+        if new and self.progress is not None and new[-1].offset >= self.progress.log_offset:
+            # Zombies' records at the end: passed over, and not read again.
+            self.progress = replace(self.progress, log_offset=new[-1].offset + 1)
+
+    def _apply(self, interval: Interval) -> None:
+        started = time.monotonic()
+        before = self.progress
+        if before is None or before.log_id != interval.log_id:
+            if before is not None:
+                log.warning("topics were recreated, waiting for new copies", log_id=interval.log_id)
+            before = Progress.fresh(interval.log_id)
+        level = {name for name, table in before.tables.items() if table.log_offset == before.log_offset}
+        here = marked(before, interval, level)
+        moving = [table for name, table in here.tables.items() if name in level and table.moves]
+        for table in [table for table in moving if is_gap(table, interval)]:
+            here = self._held(here, table.table, _gap(table, interval))
+            moving.remove(table)
+        self._write_interval(here, interval, moving)
+        INTERVAL_SECONDS.observe(time.monotonic() - started)
+        LAG_SECONDS.set(max(0.0, time.time() - interval.emitted_at / 1e6))
+
+    def _write_interval(self, here: Progress, interval: Interval, moving: list[TableProgress]) -> None:
+        """Writes all moving tables in one transaction; again without a table that fails."""
+        while True:
+            after = self._after(here, interval, moving)
+            try:
+                with self._parts.reader.changes(interval, moving) as changes:
+                    if changes:
+                        self._destination.write_events(Batch(changes, after))
+                        self._saved_at = time.monotonic()
+                    else:
+                        self._save_if_due(after)
+            except TableFailed as error:
+                here = self._held(here, error.table, error)
+                moving = [table for table in moving if table.table != error.table]
+                continue
+            self._reached(after)
+            APPLIED_ROWS.labels(self._destination.name).inc(interval.rows)
+            return
+
+    def _after(self, here: Progress, interval: Interval, moving: list[TableProgress]) -> Progress:
+        moved = [advanced(table, interval, self._parts.topics.changes(table.table)) for table in moving]
+        return replace(
+            here.with_tables(*moved),
+            lsn=max(here.lsn, interval.lsn),
+            epoch=interval.epoch,
+            log_offset=interval.next_offset,
+            commit_ts=interval.commit_ts,
+        ).levelled()
+
+    def _save_if_due(self, after: Progress) -> None:
+        """An interval without rows is stored with the next one that has some, or after a while, or if a phase changed."""
+        changed = self.progress is None or _phases(after) != _phases(self.progress)
+        if changed or time.monotonic() - self._saved_at >= self._parts.tuning.progress_interval.total_seconds():
+            self._destination.save_progress(after)
+            self._saved_at = time.monotonic()
+
+    def _reached(self, progress: Progress) -> None:
+        self.progress = progress
+        self._parts.feedback.send(progress)
+        APPLIED_LSN.labels(self._destination.name).set(progress.lsn)
+
+    def _held(self, here: Progress, table: TableName, error: PenstockError) -> Progress:
+        """The table stays where it is, with the reason; the others go on."""
+        held = here.tables[table].phase
+        assert isinstance(held, StoredPhase)  # noqa: S101 -- only stored phases take part in a batch
+        log.error("table stopped", table=str(table), error=error.reason, solution=error.solution)
+        phase = Errored(error.reason, error.solution, Retry.MANUAL, 1, held)
+        now = here.errored(table, phase)
+        ERRORED_TABLES.labels(self._destination.name).set(
+            sum(isinstance(each.phase, Errored) for each in now.tables.values())
+        )
+        return now
+
+    # Tables that are not level with the destination.
+
+    def work(self, interrupted: Callable[[], bool]) -> None:
+        """Copies and catch-ups, piece by piece, until none is left or `interrupted`."""
+        while not interrupted():
+            progress = self.progress
+            if progress is None:
+                return
+            table = next((table for table in progress.tables.values() if self._has_work(progress, table)), None)
+            if table is None:
+                return
+            try:
+                self._advance(progress, table)
+            except TableFailed as error:
+                stopped = self._held(progress, error.table, error)
+                self._destination.save_progress(stopped)
+                self._reached(stopped)
+
+    def _has_work(self, progress: Progress, table: TableProgress) -> bool:
+        match table.phase:
+            case Init() | DataSync():
+                return table.copy_end is not None
+            case FinishedCopy():
+                return True
+            case _:
+                return table.moves and table.log_offset < progress.log_offset
+
+    def _advance(self, progress: Progress, table: TableProgress) -> None:
+        match table.phase:
+            case Init():
+                started = progress.with_tables(replace(table, phase=DataSync(), copy_offset=0, copied=0))
+                self._destination.drop_table_for_copy(self._schema(table), started)
+                self._reached(started)
+            case DataSync():
+                self._copy_some(progress, table)
+            case _:
+                self._catch_up_some(progress, table)
+
+    def _schema(self, table: TableProgress) -> TableSchema:
+        schema = self._parts.schemas.get(table.schema_id).table
+        assert schema is not None  # noqa: S101 -- a value schema is registered with its table
+        return schema
+
+    def _copy_some(self, progress: Progress, table: TableProgress) -> None:
+        """The next rows of the copy topic. All of them are there: capture said so."""
+        assert table.copy_end is not None  # noqa: S101 -- or there would be no work
+        end = min(table.copy_end, table.copy_offset + self._parts.tuning.interval_rows)
+        copied = table.copied
+        if end > table.copy_offset:
+            topic = self._parts.topics.copy(table.table, table.generation)
+            ranges = {topic: OffsetRange(table.copy_offset, end)}
+            try:
+                raw = read_ranges(self._parts.spark, self._parts.kafka, self._parts.log, ranges)
+            except LogError as error:
+                raise TableFailed(table.table, error) from error
+            rows = decoded(raw, topic, self._parts.schemas.get(table.schema_id)).selectExpr("after as row").persist()
+            try:
+                copied += rows.count()
+                after = self._copied(progress, table, end, copied)
+                self._destination.write_table_rows(self._schema(table), rows, after)
+            finally:
+                rows.unpersist()
+            COPIED_ROWS.labels(self._destination.name).inc(copied - table.copied)
+        else:
+            after = self._copied(progress, table, end, copied)
+            self._destination.save_progress(after)
+        self._reached(after)
+
+    def _copied(self, progress: Progress, table: TableProgress, end: int, copied: int) -> Progress:
+        now = replace(table, copy_offset=end, copied=copied)
+        if end == table.copy_end:
+            if copied != table.copy_rows:
+                raise TableFailed(
+                    table.table,
+                    RowsMissing(f"Its copy topic has {copied} rows where capture counted {table.copy_rows}."),
+                )
+            now = replace(now, phase=FinishedCopy())
+            log.info("copy applied", table=str(table.table), row_count=copied, destination=self._destination.name)
+        return progress.with_tables(now)
+
+    def _catch_up_some(self, progress: Progress, table: TableProgress) -> None:
+        """One interval between the table's own place in the log and the destination's."""
+        interval = next(iter(islice(self._missed(progress, table), 1)), None)
+        if interval is None:
+            done = replace(table, phase=SyncDone(table.lsn), log_offset=progress.log_offset)
+            after = progress.with_tables(done).levelled()
+            self._destination.save_progress(after)
+            self._reached(after)
+            return
+        if is_gap(table, interval):
+            raise TableFailed(table.table, _gap(table, interval))
+        self._show(progress, replace(table, phase=SyncWait()))
+        self._show(progress, replace(table, phase=Catchup(interval.lsn)))
+        caught_up = advanced(table, interval, self._parts.topics.changes(table.table))
+        after = progress.with_tables(caught_up)
+        with self._parts.reader.changes(interval, [table]) as changes:
+            if changes:
+                self._destination.write_events(Batch(changes, after))
+            else:
+                self._destination.save_progress(after)
+        self._reached(after)
+
+    def _missed(self, progress: Progress, table: TableProgress) -> Iterator[Interval]:
+        records = self._parts.log.read(self._parts.topics.checkpoints, table.log_offset, progress.log_offset)
+        return intervals(accepted(records, EpochRule(table.epoch)), self._budget)
+
+    def _show(self, progress: Progress, table: TableProgress) -> None:
+        """A phase that is not stored: only told."""
+        self._parts.feedback.send(progress.with_tables(table))
+
+
+def _phases(progress: Progress) -> dict[TableName, tuple[object, ...]]:
+    return {name: (table.phase, table.generation, table.copy_end) for name, table in progress.tables.items()}
+
+
+def _gap(table: TableProgress, interval: Interval) -> LogError:
+    return LogError(
+        f"The log goes on at {interval.start}, the table stands at {table.lsn}: changes between are lost to it.",
+        solution=f"Run `penstock resync {table.table}`.",
+    )

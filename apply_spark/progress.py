@@ -1,0 +1,95 @@
+"""How far a destination is: what it stores with its rows, in the same transaction.
+
+Every table has its own progress, so copying, catching up, broken and ready tables live side by side. LSNs are the truth;
+offsets only say where to begin reading.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from schemas.feedback import TableReport
+from schemas.identifiers import Epoch, LogId, SchemaId, TableName
+from schemas.lsn import Lsn
+from schemas.phases import Errored, Phase, Ready, SyncDone, phase_from_json, phase_to_json
+
+
+@dataclass(frozen=True, slots=True)
+class TableProgress:
+    """One table: it holds exactly the transactions with commit LSN < `lsn`, once its copy is applied."""
+
+    table: TableName
+    phase: Phase
+    generation: Lsn
+    schema_id: SchemaId
+    lsn: Lsn
+    epoch: Epoch
+    """The live epoch at `log_offset`."""
+    log_offset: int
+    """The next checkpoint record to take in."""
+    topic_offset: int
+    """Where the change topic is to be read from."""
+    copy_offset: int = 0
+    copied: int = 0
+    copy_end: int | None = None
+    """Known once capture has finished the copy, together with its number of rows and newest snapshot."""
+    copy_rows: int = 0
+    last_snapshot: Lsn = Lsn(0)
+
+    @property
+    def moves(self) -> bool:
+        """Whether the table takes part in intervals, given that it stands where the destination stands."""
+        return isinstance(self.phase, Ready | SyncDone)
+
+    def report(self) -> TableReport:
+        return TableReport(self.table, self.phase, self.lsn, self.generation, self.copied)
+
+    def to_json(self) -> str:
+        fields: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return json.dumps(fields | {"table": list(self.table), "phase": phase_to_json(self.phase)})
+
+    @classmethod
+    def from_json(cls, text: str) -> TableProgress:
+        fields = json.loads(text)
+        fields["table"] = TableName(*fields["table"])
+        fields["phase"] = phase_from_json(fields["phase"])
+        for name in ("generation", "lsn", "last_snapshot"):
+            fields[name] = Lsn(fields[name])
+        return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The destination as a whole, and each of its tables."""
+
+    log_id: LogId
+    lsn: Lsn
+    epoch: Epoch | None
+    log_offset: int
+    commit_ts: int
+    tables: Mapping[TableName, TableProgress]
+
+    @classmethod
+    def fresh(cls, log_id: LogId) -> Progress:
+        return cls(log_id, Lsn(0), None, 0, 0, {})
+
+    def with_tables(self, *changed: TableProgress) -> Progress:
+        return replace(self, tables={**self.tables, **{table.table: table for table in changed}})
+
+    def levelled(self) -> Progress:
+        """Tables that stand where the destination stands, not below the newest snapshot of their copy, are Ready."""
+        level = [
+            replace(table, phase=Ready())
+            for table in self.tables.values()
+            if isinstance(table.phase, SyncDone)
+            and table.log_offset == self.log_offset
+            and table.lsn == self.lsn
+            and self.lsn >= table.last_snapshot
+        ]
+        return self.with_tables(*level) if level else self
+
+    def errored(self, table: TableName, errored: Errored) -> Progress:
+        return self.with_tables(replace(self.tables[table], phase=errored))

@@ -1,0 +1,199 @@
+"""Starts and stops the query: one Structured Streaming query on the checkpoints topic for each destination.
+
+The query's own checkpoint directory is scratch: where to begin is part of the destination's progress.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+from contextlib import ExitStack
+from dataclasses import replace
+
+import structlog
+from prometheus_client import start_http_server
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from apply_spark.config import ApplyConfig
+from apply_spark.destination import Destination
+from apply_spark.destinations.registry import make_destination
+from apply_spark.feedback import FeedbackSender
+from apply_spark.micro_batch import Applier, Parts
+from apply_spark.progress import Progress
+from apply_spark.read import kafka_options
+from apply_spark.reader import IntervalReader
+from apply_spark.session import spark_session
+from schemas.errors import LogError, PenstockError
+from schemas.topics import Topics
+from stores.kafka_log import KafkaLog, Record, TopicMissing
+from stores.schema_topic import SchemaTopic
+
+_WAIT_SECONDS = 0.2
+_TOPIC_SECONDS = 1.0
+_RECORDS_PER_BATCH = 2000
+
+log = structlog.get_logger(__name__)
+
+
+class QueryFailed(LogError):
+    """Spark's query on the checkpoints topic ended by itself."""
+
+    solution = "Look at the log above; check that the broker and the topics of this pipeline are there."
+
+
+def run_apply(config: ApplyConfig, stop: threading.Event) -> None:
+    """Applies until `stop`; returns after the batch under way, raises PenstockError where it cannot go on."""
+    with ExitStack() as stack:
+        if config.tuning.metrics_port is not None:
+            server, thread = start_http_server(config.tuning.metrics_port)
+            stack.callback(thread.join)
+            stack.callback(server.shutdown)
+        destination = make_destination(config.name, config.destination)
+        stack.callback(destination.shutdown)
+        stored = destination.startup()
+        kafka = stack.enter_context(KafkaLog(config.kafka))
+        topics = Topics(config.pipeline)
+        if not _wait_for_capture(kafka, topics, stop):
+            return
+        spark = spark_session(config)
+        stack.callback(spark.stop)
+        apply_until(stop, spark, config, destination, stored, kafka)
+
+
+def apply_until(
+    stop: threading.Event,
+    spark: SparkSession,
+    config: ApplyConfig,
+    destination: Destination,
+    stored: Progress | None,
+    kafka: KafkaLog,
+) -> None:
+    """The query, from its start to its end."""
+    topics = Topics(config.pipeline)
+    feedback = FeedbackSender(config.kafka, topics.feedback, config.name)
+    schemas = SchemaTopic(config.kafka, kafka, topics.schemas)
+    with ExitStack() as stack:
+        stack.callback(feedback.close)
+        begin, stored = _begin(kafka, topics, stored)
+        parts = Parts(
+            spark=spark,
+            kafka=config.kafka,
+            topics=topics,
+            log=kafka,
+            schemas=schemas,
+            reader=IntervalReader(spark, config.kafka, topics, kafka, schemas),
+            feedback=feedback,
+            tuning=config.tuning,
+        )
+        handler = _Handler(Applier(destination, stored, parts), kafka, topics, stop)
+        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-query-"))
+        query = _start(spark, config, topics.checkpoints, begin, handler, scratch)
+        stack.callback(query.stop)
+        log.info("apply started", destination=config.name, lsn=str(stored.lsn if stored else "0/0"))
+        _watch(query, handler, stop)
+        log.info("apply stopped", destination=config.name)
+
+
+class _Handler:
+    """What Spark calls for each micro-batch. An error is kept: on its way through the JVM it would lose its type."""
+
+    def __init__(self, applier: Applier, kafka: KafkaLog, topics: Topics, stop: threading.Event) -> None:
+        self._applier = applier
+        self._kafka = kafka
+        self._topics = topics
+        self._stop = stop
+        self._next_offset = 0
+        self.failure: BaseException | None = None
+        self.idle = threading.Event()
+        self.idle.set()
+
+    def __call__(self, batch: DataFrame, _number: int) -> None:
+        if self._stop.is_set():
+            return
+        self.idle.clear()
+        try:
+            rows = batch.select("offset", "key", "value").collect()
+            records = sorted(Record(row.offset, row.key, bytes(row.value), 0) for row in rows if row.value is not None)
+            if records:
+                self._next_offset = records[-1].offset + 1
+            self._applier.take(records)
+            self._applier.work(self._news)
+        except BaseException as error:
+            self.failure = error
+            raise
+        finally:
+            self.idle.set()
+
+    def _news(self) -> bool:
+        """Whether something waits that is more urgent than a copy."""
+        topic = self._topics.checkpoints
+        return self._stop.is_set() or self._kafka.ends([topic])[topic][0] > self._next_offset
+
+
+def _start(
+    spark: SparkSession, config: ApplyConfig, topic: str, begin: int, handler: _Handler, scratch: str
+) -> StreamingQuery:
+    reader = (
+        spark.readStream.format("kafka")
+        .option("assign", json.dumps({topic: [0]}))
+        .option("startingOffsets", json.dumps({topic: {"0": begin}}))
+        .option("maxOffsetsPerTrigger", str(_RECORDS_PER_BATCH))
+        .option("failOnDataLoss", "true")
+    )
+    for name, value in kafka_options(config.kafka).items():
+        reader = reader.option(name, value)
+    return (
+        reader.load()
+        .writeStream.foreachBatch(handler)
+        .option("checkpointLocation", scratch)
+        .trigger(processingTime=f"{config.tuning.trigger_interval.total_seconds() * 1000:.0f} milliseconds")
+        .start()
+    )
+
+
+def _watch(query: StreamingQuery, handler: _Handler, stop: threading.Event) -> None:
+    while query.isActive and not stop.is_set():
+        stop.wait(_WAIT_SECONDS)
+    if stop.is_set():
+        handler.idle.wait()
+        return
+    if isinstance(handler.failure, PenstockError):
+        raise handler.failure
+    if handler.failure is not None:
+        raise QueryFailed(f"A batch failed with {type(handler.failure).__name__}.") from handler.failure
+    raise _query_error(query.exception())
+
+
+def _query_error(error: PySparkException | None) -> LogError:
+    text = str(error)
+    if "UnknownTopicOrPartition" in text:
+        return TopicMissing("The checkpoints topic was deleted while apply read it.")
+    return QueryFailed(f"Spark's query ended: {(text.strip().splitlines() or ['no reason given'])[0][:300]}")
+
+
+def _begin(kafka: KafkaLog, topics: Topics, stored: Progress | None) -> tuple[int, Progress | None]:
+    """The first checkpoint record to read. Offsets are hints: a log that was recreated is read from its beginning."""
+    topic = topics.checkpoints
+    first, end = kafka.begins([topic])[topic][0], kafka.ends([topic])[topic][0]
+    if stored is None or stored.log_offset > end:
+        begin = first
+    else:
+        begin = max(first, stored.log_offset)
+    return begin, None if stored is None else replace(stored, log_offset=begin)
+
+
+def _wait_for_capture(kafka: KafkaLog, topics: Topics, stop: threading.Event) -> bool:
+    """Apply may be started first: it waits until capture has made the topics. False: told to stop meanwhile."""
+    told = False
+    wanted = {topics.checkpoints, topics.schemas, topics.feedback}
+    while not stop.is_set():
+        if wanted <= kafka.topics():
+            return True
+        if not told:
+            log.info("waiting for capture to create the topics", topic=topics.checkpoints)
+            told = True
+        stop.wait(_TOPIC_SECONDS)
+    return False

@@ -1,0 +1,42 @@
+"""The SparkSession, with its connectors, tuned for small batches on few cores."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+from apply_spark.config import ApplyConfig
+
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "true",  # Postgres tells "Id" from "id"
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",  # re-planning costs more than it gives on small batches
+    "spark.sql.streaming.stopTimeout": "30s",
+    "spark.speculation": "false",  # a destination must not be written twice at once
+    "spark.kafka.consumer.cache.timeout": "10s",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    "spark.log.level": "ERROR",
+}
+
+
+def spark_session(config: ApplyConfig) -> SparkSession:
+    """Starts the JVM, or returns the session that this process already has."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if config.java_home is not None:
+        os.environ["JAVA_HOME"] = config.java_home
+    builder = (
+        SparkSession.Builder()
+        .appName(f"penstock {config.pipeline} {config.name}")
+        .master(config.tuning.master)
+        .config("spark.driver.memory", config.tuning.driver_memory)
+        .config("spark.jars", ",".join(config.jars))
+    )
+    for name, value in (_SETTINGS | dict(config.tuning.spark)).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

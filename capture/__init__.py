@@ -1,0 +1,1 @@
+"""Stage one: Postgres to Kafka."""

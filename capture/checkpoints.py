@@ -1,0 +1,157 @@
+"""Checkpoints written and read back: flush, end offsets, record.
+
+A checkpoint is written only after Kafka has every record it covers. Capture reads its own log by the epoch rule, like
+every other reader.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from schemas.checkpoint import Checkpoint, Marker, Moved
+from schemas.connections import KafkaConfig
+from schemas.epochs import EpochRule
+from schemas.errors import LogError
+from schemas.identifiers import Epoch, LogId
+from schemas.lsn import Lsn
+from stores.kafka_log import BrokerUnreachable, KafkaLog, log_error
+
+_FULL_ENDS_EVERY = 1000
+_SLICE_SECONDS = 0.2
+_SCAN = 1000
+
+
+def new_epoch() -> Epoch:
+    return Epoch(secrets.randbits(62))
+
+
+def new_log_id() -> LogId:
+    return LogId(uuid.uuid4().hex)
+
+
+def last_accepted(log: KafkaLog, topic: str) -> tuple[int, Checkpoint] | None:
+    """The newest checkpoint that counts, and its offset; None on an empty log.
+
+    Reads backwards, more each time, until an opening or the beginning of what retention has left is in sight."""
+    begin, end = log.begins([topic])[topic][0], log.ends([topic])[topic][0]
+    span = _SCAN
+    while True:
+        start = max(begin, end - span)
+        found = [
+            (record.offset, Checkpoint.decode(record.value)) for record in log.read(topic, start, end) if record.value
+        ]
+        if start == begin or any(checkpoint.opens for _, checkpoint in found):
+            break
+        span *= 8
+    opening = next((index for index, (_, c) in reversed(list(enumerate(found))) if c.opens), 0)
+    rule = EpochRule()
+    accepted = [each for each in found[opening:] if rule.accepts(each[1])]
+    return accepted[-1] if accepted else None
+
+
+@dataclass(frozen=True)
+class LogPlace:
+    """Where the log stood at a checkpoint: the next offset on the checkpoints topic, and the ends it knew."""
+
+    next_offset: int
+    ends: Mapping[str, tuple[int, ...]]
+
+
+class CheckpointWriter:
+    """Writes the checkpoints of one epoch. `alive` is called while Kafka makes it wait."""
+
+    def __init__(
+        self,
+        kafka: KafkaConfig,
+        log: KafkaLog,
+        topic: str,
+        log_id: LogId,
+        epoch: Epoch,
+        alive: Callable[[], None],
+    ) -> None:
+        self._log = log
+        self._topic = topic
+        self._log_id = log_id
+        self._epoch = epoch
+        self._alive = alive
+        self._producer = Producer(
+            kafka.client_settings()
+            | {
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                "message.timeout.ms": 0,
+                "message.max.bytes": int(kafka.max_record),
+                "log_level": 0,
+            }
+        )
+        self._ends: dict[str, tuple[int, ...]] = {}
+        self._written = 0
+        self._lock = threading.Lock()
+        self._place = LogPlace(0, {})
+        self.lsn = Lsn(0)
+
+    @property
+    def place(self) -> LogPlace:
+        """The log as of the last checkpoint; safe to read from another thread."""
+        with self._lock:
+            return self._place
+
+    def open(self, lsn: Lsn, topics: set[str], commit_ts: int, control: int) -> None:
+        """Ends all epochs before this one. What they left above their last checkpoint is in nobody's window."""
+        self.lsn = lsn
+        self._ends = self._measure(topics)
+        self._write(Checkpoint(self._log_id, self._epoch, True, lsn, lsn, commit_ts, _now(), (), self._ends, control))
+
+    def cut(
+        self, lsn: Lsn, moved: tuple[Moved, ...], commit_ts: int, control: int, markers: tuple[Marker, ...]
+    ) -> None:
+        """Closes the window [last lsn, lsn). The producer's flush has returned before."""
+        assert lsn >= self.lsn, "a checkpoint never goes back"  # noqa: S101 -- an invariant of the protocol
+        ends = self._measure({each.topic for each in moved})
+        self._ends |= ends
+        self._written += 1
+        if self._written % _FULL_ENDS_EVERY == 0:
+            ends = self._ends
+        self._write(
+            Checkpoint(
+                self._log_id, self._epoch, False, self.lsn, lsn, commit_ts, _now(), moved, ends, control, markers
+            )
+        )
+        self.lsn = lsn
+
+    def _measure(self, topics: set[str]) -> dict[str, tuple[int, ...]]:
+        while True:
+            try:
+                return self._log.ends(topics)
+            except BrokerUnreachable:
+                self._alive()
+
+    def _write(self, checkpoint: Checkpoint) -> None:
+        offsets: list[int] = []
+        failures: list[LogError] = []
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                failures.append(log_error(error, f"a checkpoint on {self._topic}"))
+            else:
+                offsets.append(message.offset() or 0)
+
+        self._producer.produce(self._topic, checkpoint.encode(), on_delivery=delivered)
+        while self._producer.flush(_SLICE_SECONDS) > 0:
+            self._alive()
+        if failures:
+            raise failures[0]
+        with self._lock:
+            self._place = LogPlace(offsets[0] + 1, dict(self._ends))
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,85 @@
+"""What capture is told: the source, the topics, and when to let go of WAL."""
+
+from __future__ import annotations
+
+import enum
+from datetime import timedelta
+
+from pydantic import BaseModel, ByteSize, Field, SecretStr
+
+from schemas.connections import KafkaConfig
+from schemas.identifiers import DestinationName, PipelineName, PublicationName
+
+
+class SourceConfig(BaseModel, frozen=True, extra="forbid"):
+    """The database whose changes are captured."""
+
+    dsn: SecretStr = Field(description="How to reach Postgres: a URL or key=value pairs, as libpq takes them.")
+    publication: PublicationName = Field(description="The publication that lists the tables.")
+
+
+class Policy(enum.Enum):
+    """When WAL may go."""
+
+    DESTINATIONS = "destinations"
+    KAFKA = "kafka"
+
+
+class OnLostSlot(enum.Enum):
+    """What to do when WAL that is still needed is gone."""
+
+    FAIL = "fail"
+    RESYNC = "resync"
+
+
+class AcknowledgeConfig(BaseModel, frozen=True, extra="forbid"):
+    """When Postgres may remove WAL."""
+
+    policy: Policy = Field(
+        default=Policy.DESTINATIONS,
+        description="`destinations`: when every destination has it. `kafka`: when it lies on the topics.",
+    )
+
+
+class CaptureTuning(BaseModel, frozen=True, extra="forbid"):
+    """How capture works; the defaults fit most."""
+
+    copy_workers: int = Field(default=2, ge=1, description="Tables copied at the same time, each by its own process.")
+    checkpoint_interval: timedelta = Field(
+        default=timedelta(milliseconds=500), description="Longest time between two checkpoints while changes flow."
+    )
+    checkpoint_rows: int = Field(
+        default=50_000, ge=1, description="Most rows between two checkpoints, if commits allow."
+    )
+    idle_interval: timedelta = Field(
+        default=timedelta(seconds=2), description="Time between two checkpoints while nothing is published."
+    )
+    status_interval: timedelta = Field(
+        default=timedelta(seconds=5),
+        description="Longest time between two status updates; never more than a third of wal_sender_timeout.",
+    )
+    publication_interval: timedelta = Field(
+        default=timedelta(seconds=3), description="How often the publication is looked at for new and removed tables."
+    )
+    producer_memory: ByteSize = Field(
+        default=ByteSize(64 * 1024**2), description="Bytes waiting to be sent to Kafka before capture stops reading."
+    )
+    on_lost_slot: OnLostSlot = Field(
+        default=OnLostSlot.FAIL,
+        description="`fail`: stop with the reason. `resync`: make a new slot and copy every table again.",
+    )
+    metrics_port: int | None = Field(default=None, description="Serve Prometheus metrics there. Left out: not served.")
+
+
+class CaptureConfig(BaseModel, frozen=True, extra="forbid"):
+    """All that capture knows of the outside; built by the console from penstock.toml."""
+
+    pipeline: PipelineName
+    source: SourceConfig
+    kafka: KafkaConfig
+    acknowledge: AcknowledgeConfig = AcknowledgeConfig()
+    tuning: CaptureTuning = CaptureTuning()
+    destinations: tuple[DestinationName, ...] = Field(
+        default=(), description="Whose feedback the policy `destinations` waits for."
+    )
+    state_path: str = Field(description="The SQLite file of capture's store.")

@@ -1,0 +1,61 @@
+"""What can go wrong between Postgres and Kafka.
+
+SourceError
+|-- SourceUnreachable     no server, wrong password, connection lost      (timed)
+|-- PublicationMissing    nothing to capture
+|-- SlotInUse             another capture, or its dead walsender          (timed)
+'-- SlotLost              WAL that we still need is gone
+"""
+
+from __future__ import annotations
+
+import psycopg
+
+from schemas.errors import Retry, SourceError
+
+
+class SourceUnreachable(SourceError):
+    """Postgres does not answer, or stopped answering."""
+
+    retry = Retry.TIMED
+    solution = "Start the server, or correct `source.dsn` and the network between."
+
+
+class SourceRefused(SourceError):
+    """Postgres answered with an error."""
+
+
+class PublicationMissing(SourceError):
+    """The publication is not there."""
+
+
+class SlotInUse(SourceError):
+    """Somebody else reads from the slot."""
+
+    retry = Retry.TIMED
+    solution = "Stop the other capture of this pipeline; if none runs, end the backend with `select pg_terminate_backend(PID)`."
+
+
+class SlotLost(SourceError):
+    """The slot cannot give what comes after the last checkpoint."""
+
+    solution = (
+        'Set `capture.on_lost_slot = "resync"` and start again: every table is copied anew. '
+        "Raise max_slot_wal_keep_size so that it does not happen again."
+    )
+
+
+def source_error(error: psycopg.Error, what: str) -> SourceError:
+    """The one place where Postgres's errors become ours. Messages of the server may hold row values: not repeated."""
+    state = error.sqlstate
+    if state is None or state.startswith(("08", "57P")):
+        return SourceUnreachable(f"The connection to Postgres failed while {what}: {_first_line(error)}")
+    if state == "55006":
+        return SlotInUse(f"The slot is in use: {_first_line(error)}")
+    if state in ("22", "23"):
+        return SourceRefused(f"Postgres refused {what} (SQLSTATE {state}).")
+    return SourceRefused(f"Postgres refused {what}: {_first_line(error)} (SQLSTATE {state}).")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

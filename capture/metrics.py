@@ -1,0 +1,13 @@
+"""What capture counts. Names end in their unit; labels are few."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge
+
+CHANGES = Counter("penstock_capture_changes_total", "Row changes written to Kafka.", ["table"])
+BYTES = Counter("penstock_capture_written_bytes_total", "Avro bytes of changes written to Kafka.")
+CHECKPOINTS = Counter("penstock_capture_checkpoints_total", "Checkpoints written.")
+CHECKPOINT_LSN = Gauge("penstock_capture_checkpoint_lsn_bytes", "LSN of the last checkpoint.")
+ACKNOWLEDGED_LSN = Gauge("penstock_capture_acknowledged_lsn_bytes", "LSN acknowledged to Postgres.")
+ACKNOWLEDGED_LAG = Gauge("penstock_capture_acknowledged_lag_bytes", "WAL received, not yet acknowledged.")
+COPIED_ROWS = Gauge("penstock_capture_copied_rows", "Rows copied of the current generation.", ["table"])

@@ -1,0 +1,1 @@
+"""The logical replication stream as values: the reference path, one pure function a layer."""

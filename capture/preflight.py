@@ -1,0 +1,393 @@
+"""Checks before the start. A capture configuration in, findings out; each problem names the SQL or key that solves it.
+
+Nothing is changed and no row is read. A slot that is in use is a warning only: a dead capture's walsender may hold it
+for a moment, and `doctor` may be asked beside a running pipeline.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import dict_row
+
+from capture.config import CaptureConfig, SourceConfig
+from capture.errors import PublicationMissing, SourceUnreachable, source_error
+from schemas.connections import KafkaConfig
+from schemas.errors import LogError, PenstockError, SourceError
+from schemas.identifiers import PublicationName, TableName, slot_name
+from schemas.settings import without_passwords
+from stores.kafka_log import KafkaLog
+
+OLDEST, NEWEST = 14, 18
+_CONNECT_SECONDS = 10
+_KAFKA_PATIENCE = timedelta(seconds=10)
+
+
+class Severity(enum.Enum):
+    """Whether a start can work."""
+
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    severity: Severity
+    subject: str
+    reason: str
+    solution: str = ""
+    error: type[PenstockError] = SourceError
+
+
+def preflight(config: CaptureConfig) -> list[Finding]:
+    """Everything that can be known before the start, in the order in which it would fail."""
+    return [*source_findings(config), *kafka_findings(config.kafka)]
+
+
+def require(findings: Iterable[Finding]) -> None:
+    """Raises the first problem."""
+    for finding in findings:
+        if finding.severity is Severity.PROBLEM:
+            raise finding.error(finding.reason, solution=finding.solution)
+
+
+def connect(source: SourceConfig) -> psycopg.Connection[dict[str, Any]]:
+    """A plain session for reading the catalog; raises SourceUnreachable without secrets."""
+    dsn = source.dsn.get_secret_value()
+    try:
+        return psycopg.connect(
+            dsn, autocommit=True, row_factory=dict_row, connect_timeout=_CONNECT_SECONDS, application_name="penstock"
+        )
+    except psycopg.ProgrammingError:
+        # Its message repeats the part of the DSN that it does not understand, which may be the password.
+        raise SourceError(
+            "source.dsn is not a connection string.",
+            solution="Write `postgresql://USER:PASSWORD@HOST:5432/DATABASE` or `host=HOST dbname=DATABASE user=USER`; "
+            "in a URL, a special character in the password is written as % and two hex digits.",
+        ) from None
+    except psycopg.OperationalError as error:
+        raise connection_failure(error, dsn) from None
+
+
+def published_names(connection: psycopg.Connection[dict[str, Any]], publication: PublicationName) -> list[TableName]:
+    query = "select schemaname, tablename from pg_publication_tables where pubname = %s order by 1, 2"
+    rows = connection.execute(query, (publication,)).fetchall()
+    return [TableName(row["schemaname"], row["tablename"]) for row in rows]
+
+
+# What libpq or the server says, and what helps. Connection errors have no SQLSTATE before a session exists.
+_HINTS: tuple[tuple[str, str], ...] = (
+    ("password authentication failed", "Correct user and password in `source.dsn`, or in the password file."),
+    ("no password supplied", "Put the password into `source.dsn`, or set PENSTOCK_SOURCE__DSN."),
+    (r"no pg_hba\.conf entry", "Let this host in: add a line for it to pg_hba.conf, then `select pg_reload_conf();`."),
+    ("^database .* does not exist", "Correct the database in `source.dsn`, or create it: `create database NAME;`."),
+    (
+        "^role .* does not exist",
+        "Correct the user in `source.dsn`, or create it: `create role NAME login replication password '...';`.",
+    ),
+    ("too many clients", "Raise max_connections, or close other sessions."),
+    ("remaining connection slots", "Raise max_connections, or close other sessions."),
+    ("could not translate host name", "Correct the host in `source.dsn`."),
+    ("failed to resolve host", "Correct the host in `source.dsn`."),
+    ("starting up", "Wait until the server has started."),
+)
+
+
+def connection_failure(error: psycopg.OperationalError, dsn: str) -> SourceError:
+    """The one place where a failed connection becomes our error. Names host, database and user, never a secret."""
+    said = _without(str(error), dsn)
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    # libpq begins with the address it tried and the word that matters stands at the end.
+    told = lines[0].rpartition(" failed: ")[2].removeprefix("FATAL: ").strip() if lines else "no reason given"
+    solution = next((hint for text, hint in _HINTS if re.search(text, told)), SourceUnreachable.solution)
+    return SourceUnreachable(f"Postgres at {_address(dsn)} cannot be reached: {told}", solution=solution)
+
+
+def _address(dsn: str) -> str:
+    parts = conninfo_to_dict(dsn)
+    host = parts.get("host") or parts.get("hostaddr") or "the local socket"
+    who = f" as user {parts['user']}" if parts.get("user") else ""
+    return f"{host}:{parts.get('port') or 5432}, database {parts.get('dbname') or parts.get('user') or '?'}{who},"
+
+
+def _without(text: str, dsn: str) -> str:
+    password = conninfo_to_dict(dsn).get("password")
+    hidden = text.replace(str(password), "***") if password else text
+    return without_passwords(hidden)
+
+
+def kafka_findings(kafka: KafkaConfig) -> Iterator[Finding]:
+    with KafkaLog(kafka.model_copy(update={"patience": min(kafka.patience, _KAFKA_PATIENCE)})) as log:
+        try:
+            count = len(log.topics())
+        except LogError as error:
+            yield Finding(Severity.PROBLEM, "kafka", error.reason, error.solution, type(error))
+        else:
+            yield Finding(Severity.OK, "kafka", f"{kafka.bootstrap_servers} answers and has {count} topics.")
+
+
+def source_findings(config: CaptureConfig) -> Iterator[Finding]:
+    try:
+        connection = connect(config.source)
+    except SourceError as error:
+        yield Finding(Severity.PROBLEM, "connection", error.reason, error.solution, type(error))
+        return
+    with connection:
+        version = connection.info.server_version // 10_000
+        yield Finding(Severity.OK, "connection", f"Postgres {version} answers.")
+        for check in _CHECKS:
+            try:
+                yield from check(connection, config)
+            except psycopg.Error as error:
+                raise source_error(error, "reading the catalog") from error
+
+
+def _one(connection: psycopg.Connection[dict[str, Any]], query: LiteralString, *values: object) -> dict[str, Any]:
+    row = connection.execute(query, values).fetchone()
+    if row is None:
+        raise SourceError("Postgres gave no answer to a question about its catalog.")
+    return row
+
+
+def _version(connection: psycopg.Connection[dict[str, Any]], _config: CaptureConfig) -> Iterator[Finding]:
+    version = connection.info.server_version // 10_000
+    if OLDEST <= version <= NEWEST:
+        yield Finding(Severity.OK, "version", f"Postgres {version} is supported.")
+    else:
+        severity = Severity.PROBLEM if version < OLDEST else Severity.WARNING
+        yield Finding(
+            severity,
+            "version",
+            f"Postgres {version} is not one of {OLDEST} to {NEWEST}, with which penstock is tested.",
+            f"Use a server of version {OLDEST} to {NEWEST}.",
+        )
+
+
+def _wal_level(connection: psycopg.Connection[dict[str, Any]], _config: CaptureConfig) -> Iterator[Finding]:
+    level = _one(connection, "select current_setting('wal_level') as level")["level"]
+    if level == "logical":
+        yield Finding(Severity.OK, "wal_level", "wal_level is logical.")
+    else:
+        yield Finding(
+            Severity.PROBLEM,
+            "wal_level",
+            f"wal_level is {level}; logical decoding needs logical.",
+            "Run `alter system set wal_level = logical;` and restart the server "
+            "(on RDS: set rds.logical_replication = 1 in the parameter group).",
+        )
+
+
+def _capacity(connection: psycopg.Connection[dict[str, Any]], config: CaptureConfig) -> Iterator[Finding]:
+    slot = slot_name(config.pipeline)
+    row = _one(
+        connection,
+        "select current_setting('max_replication_slots')::int - (select count(*) from pg_replication_slots) as slots, "
+        "current_setting('max_wal_senders')::int - (select count(*) from pg_stat_replication) as senders, "
+        "exists (select from pg_replication_slots where slot_name = %s) as present, "
+        "exists (select from pg_replication_slots where slot_name = %s and active) as active",
+        slot,
+        slot,
+    )
+    # One of each for the stream, unless it has them already, and one for the snapshot of a copy.
+    yield _free("max_replication_slots", row["slots"], needed=1 if row["present"] else 2)
+    yield _free("max_wal_senders", row["senders"], needed=1 if row["active"] else 2)
+
+
+def _free(setting: str, free: int, needed: int) -> Finding:
+    if free >= needed:
+        return Finding(Severity.OK, setting, f"{free} are free, {needed} needed.")
+    return Finding(
+        Severity.PROBLEM,
+        setting,
+        f"{free} of {setting} are free; capture needs {needed}: for its stream and for the snapshot of a copy.",
+        f"Drop slots that nobody uses (`select pg_drop_replication_slot('NAME');`), or raise {setting} "
+        f"(`alter system set {setting} = 20;`) and restart the server.",
+    )
+
+
+def _role(connection: psycopg.Connection[dict[str, Any]], _config: CaptureConfig) -> Iterator[Finding]:
+    row = _one(
+        connection,
+        "select current_user as name, rolreplication or rolsuper or exists ("
+        "select from pg_roles r where r.rolname = 'rds_replication' and pg_has_role(current_user, r.oid, 'member')"
+        ") as may from pg_roles where rolname = current_user",
+    )
+    if row["may"]:
+        yield Finding(Severity.OK, "role", f"Role {row['name']} may replicate.")
+    else:
+        yield Finding(
+            Severity.PROBLEM,
+            "role",
+            f"Role {row['name']} may not replicate.",
+            f"Run `{_text(connection, 'alter role {} replication;', row['name'])}` "
+            f"(on RDS: `{_text(connection, 'grant rds_replication to {};', row['name'])}`).",
+        )
+
+
+def _publication(connection: psycopg.Connection[dict[str, Any]], config: CaptureConfig) -> Iterator[Finding]:
+    name = config.source.publication
+    row = _one(
+        connection,
+        "select exists (select from pg_publication where pubname = %s) as present, "
+        "(select count(*) from pg_publication_tables where pubname = %s) as tables",
+        name,
+        name,
+    )
+    if not row["present"]:
+        create = _text(connection, "create publication {} for table TABLE, ...;", name)
+        yield Finding(
+            Severity.PROBLEM,
+            "publication",
+            f"There is no publication {name} in database {connection.info.dbname}.",
+            f"Run `{create}`, or correct `source.publication`.",
+            PublicationMissing,
+        )
+    elif row["tables"] == 0:
+        yield Finding(
+            Severity.WARNING,
+            "publication",
+            f"Publication {name} has no tables; there is nothing to capture until it has.",
+            f"Run `{_text(connection, 'alter publication {} add table TABLE;', name)}`; a running capture notices it.",
+        )
+    else:
+        yield Finding(Severity.OK, "publication", f"Publication {name} has {row['tables']} tables.")
+
+
+_TABLES = """
+select n.nspname as schema, c.relname as name, c.relkind = 'p' as partitioned,
+       has_schema_privilege(n.oid, 'usage') as may_enter,
+       has_table_privilege(c.oid, 'select') or coalesce((
+           select bool_and(has_column_privilege(c.oid, a.attnum, 'select'))
+             from pg_attribute a
+            where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and {published}), false) as may_read,
+       row_security_active(c.oid) as hides_rows,
+       (p.pubupdate or p.pubdelete) and case c.relreplident
+           when 'f' then false
+           when 'n' then true
+           when 'i' then not exists (select from pg_index i where i.indrelid = c.oid and i.indisreplident)
+           else not exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary)
+       end as no_identity
+  from pg_publication_tables t
+  join pg_publication p on p.pubname = t.pubname
+  join pg_namespace n on n.nspname = t.schemaname
+  join pg_class c on c.relnamespace = n.oid and c.relname = t.tablename
+ where t.pubname = %s
+ order by 1, 2
+"""
+_COLUMN_LISTS_SINCE = 150_000
+
+
+def _tables(connection: psycopg.Connection[dict[str, Any]], config: CaptureConfig) -> Iterator[Finding]:
+    has_lists = connection.info.server_version >= _COLUMN_LISTS_SINCE
+    published = sql.SQL("a.attname = any (t.attnames)") if has_lists else sql.SQL("true")
+    query = sql.SQL(_TABLES).format(published=published)
+    rows = connection.execute(query, (config.source.publication,)).fetchall()
+    findings = [finding for row in rows for finding in _table(connection, row)]
+    if rows and not findings:
+        yield Finding(Severity.OK, "tables", f"All {len(rows)} tables can be read and have a replica identity.")
+    yield from findings
+
+
+def _table(connection: psycopg.Connection[dict[str, Any]], row: dict[str, Any]) -> Iterator[Finding]:
+    table = TableName(row["schema"], row["name"])
+    role = connection.info.user
+    if not row["may_enter"]:
+        solution = _text(connection, "grant usage on schema {} to {};", table.schema, role)
+        yield Finding(
+            Severity.PROBLEM, str(table), f"Role {role} may not use schema {table.schema}.", f"Run `{solution}`."
+        )
+    if not row["may_read"]:
+        solution = _text(connection, "grant select on {} to {};", table, role)
+        yield Finding(Severity.PROBLEM, str(table), f"Role {role} may not read table {table}.", f"Run `{solution}`.")
+    if row["hides_rows"]:
+        solution = _text(connection, "alter role {} bypassrls;", role)
+        reason = f"Row security hides rows of table {table} from role {role}: a copy would miss them without an error."
+        yield Finding(Severity.PROBLEM, str(table), reason, f"Run `{solution}`.")
+    if row["no_identity"]:
+        key = _text(connection, "alter table {} add primary key (COLUMN, ...);", table)
+        full = _text(connection, "alter table {} replica identity full;", table)
+        yield Finding(
+            Severity.WARNING,
+            str(table),
+            f"Table {table} has no replica identity: Postgres refuses its updates and deletes while it is published.",
+            f"If it has more than inserts, run `{key}` or `{full}`.",
+        )
+
+
+def _slot(connection: psycopg.Connection[dict[str, Any]], config: CaptureConfig) -> Iterator[Finding]:
+    name = slot_name(config.pipeline)
+    row = connection.execute(
+        "select plugin, database, active_pid, wal_status, database = current_database() as here "
+        "from pg_replication_slots where slot_name = %s",
+        (name,),
+    ).fetchone()
+    drop = f"select pg_drop_replication_slot('{name}');"
+    if row is None:
+        yield Finding(Severity.OK, "slot", f"Slot {name} does not exist yet; capture creates it.")
+    elif row["plugin"] != "pgoutput" or not row["here"]:
+        yield Finding(
+            Severity.PROBLEM,
+            "slot",
+            f"Slot {name} belongs to plugin {row['plugin']} in database {row['database']}, not to this pipeline.",
+            f"Give the pipeline another name, or run `{drop}` if nobody uses the slot.",
+        )
+    elif row["wal_status"] == "lost":
+        yield Finding(
+            Severity.PROBLEM,
+            "slot",
+            f"Slot {name} is lost: Postgres removed WAL that it still needed.",
+            f"Raise max_slot_wal_keep_size, run `{drop}`, and start again: every table is copied anew.",
+        )
+    elif row["active_pid"] is not None:
+        yield Finding(
+            Severity.WARNING,
+            "slot",
+            f"Slot {name} is in use by process {row['active_pid']} of the server.",
+            "If this pipeline runs, that is its capture; "
+            f"if none runs, end it: `select pg_terminate_backend({row['active_pid']});`.",
+        )
+    else:
+        yield Finding(Severity.OK, "slot", f"Slot {name} is there and free.")
+
+
+def _wal_bound(connection: psycopg.Connection[dict[str, Any]], _config: CaptureConfig) -> Iterator[Finding]:
+    bound = _one(connection, "select current_setting('max_slot_wal_keep_size') as bound")["bound"]
+    if bound == "-1":
+        yield Finding(
+            Severity.WARNING,
+            "max_slot_wal_keep_size",
+            "WAL held by a slot is not bounded: a pipeline that stands still can fill the disk of the server.",
+            "Run `alter system set max_slot_wal_keep_size = '50GB';` and `select pg_reload_conf();`, "
+            "with a bound that fits the disk.",
+        )
+    else:
+        yield Finding(Severity.OK, "max_slot_wal_keep_size", f"A slot holds at most {bound} of WAL.")
+
+
+def _text(connection: psycopg.Connection[dict[str, Any]], statement: LiteralString, *names: str | TableName) -> str:
+    """A statement for a human, with names quoted as Postgres wants them."""
+    identifiers = [sql.Identifier(*name) if isinstance(name, TableName) else sql.Identifier(name) for name in names]
+    return sql.SQL(statement).format(*identifiers).as_string(connection)
+
+
+_CHECKS: tuple[Callable[[psycopg.Connection[dict[str, Any]], CaptureConfig], Iterator[Finding]], ...] = (
+    _version,
+    _wal_level,
+    _role,
+    _capacity,
+    _publication,
+    _tables,
+    _slot,
+    _wal_bound,
+)

@@ -1,0 +1,142 @@
+"""What the publication says now: its tables, their shapes, files and membership.
+
+One transaction, one moment: a table's fingerprint, filenode and schema belong together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from capture.errors import PublicationMissing
+from schemas.identifiers import PublicationName, TableId, TableName
+from schemas.table import Column, ReplicaIdentity, TableSchema
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """A table of the publication."""
+
+    schema: TableSchema
+    filenode: str
+    """The files of the table and its partitions: another value means that rows moved without MVCC."""
+    fingerprint: str
+    """How the table is a member: another value means that there may be a hole in its changes."""
+    row_filter: str | None
+    partitioned: bool
+    size: int
+
+    @property
+    def name(self) -> TableName:
+        return self.schema.name
+
+
+_TABLES = """
+select c.oid::bigint as id, n.nspname as schema, c.relname as name, c.relreplident as identity,
+       c.relkind = 'p' as partitioned, {columns} as published_columns, {row_filter} as row_filter,
+       (select string_agg(f.relid::text || ':' || coalesce(pg_relation_filenode(f.relid), 0), ',' order by f.relid)
+          from {files} f) as filenode,
+       (select coalesce(sum(pg_relation_size(f.relid)), 0)::bigint from {files} f) as size,
+       (select json_agg(json_build_object('name', a.attname, 'type_oid', a.atttypid::bigint,
+                                          'type_name', format_type(a.atttypid, a.atttypmod),
+                                          'modifier', a.atttypmod, 'nullable', not a.attnotnull,
+                                          'generated', a.attgenerated <> '', 'number', a.attnum) order by a.attnum)
+          from pg_attribute a
+         where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped) as columns,
+       (select i.indkey::int2[] from pg_index i where i.indrelid = c.oid and i.indisprimary) as primary_key,
+       (select i.indkey::int2[] from pg_index i where i.indrelid = c.oid and i.indisreplident) as identity_index,
+       (select json_build_array(p.oid::bigint, p.puballtables, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate,
+                                p.pubviaroot, r.oid::bigint, {filter_source}, {list_source})
+          from pg_publication p
+          left join pg_publication_rel r on r.prpubid = p.oid and r.prrelid = c.oid
+         where p.pubname = t.pubname) as membership
+  from pg_publication_tables t
+  join pg_namespace n on n.nspname = t.schemaname
+  join pg_class c on c.relnamespace = n.oid and c.relname = t.tablename
+ where t.pubname = %s
+ order by 2, 3
+"""
+_FILES = """(select c.oid as relid where c.relkind <> 'p'
+               union select t.relid::oid from pg_partition_tree(c.oid) t where t.isleaf)"""
+_SINCE_15 = {
+    "columns": "t.attnames::text[]",
+    "row_filter": "t.rowfilter",
+    "filter_source": "r.prqual::text",
+    "list_source": "r.prattrs::text",
+}
+_IN_14 = {"columns": "null::text[]", "row_filter": "null::text", "filter_source": "null", "list_source": "null"}
+_VERSION_15 = 150_000
+
+
+def published_tables(connection: psycopg.Connection, publication: PublicationName) -> list[PublishedTable]:
+    """Every table of the publication, as it is now."""
+    known = connection.execute("select 1 from pg_publication where pubname = %s", [publication]).fetchone()
+    if known is None:
+        raise PublicationMissing(
+            f"Publication {publication} does not exist.",
+            solution=f'create publication "{publication}" for all tables; -- or: for table a, b, c',
+        )
+    query = _TABLES.format(files=_FILES, **(_SINCE_15 if connection.info.server_version >= _VERSION_15 else _IN_14))
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return [_published(row) for row in cursor.execute(query, [publication])]
+
+
+def published_table(
+    connection: psycopg.Connection, publication: PublicationName, table: TableName
+) -> PublishedTable | None:
+    return next((found for found in published_tables(connection, publication) if found.name == table), None)
+
+
+def _published(row: dict[str, Any]) -> PublishedTable:
+    identity = ReplicaIdentity(row["identity"])
+    numbers = row["identity_index"] if identity is ReplicaIdentity.INDEX else row["primary_key"]
+    columns = [column for column in row["columns"] if _is_published(column, row["published_columns"])]
+    complete = set(numbers or ()) <= {column["number"] for column in columns}
+    key = set(numbers or ()) if complete else set()
+    return PublishedTable(
+        schema=TableSchema(
+            id=TableId(row["id"]),
+            name=TableName(row["schema"], row["name"]),
+            identity=identity,
+            columns=tuple(
+                Column(
+                    name=column["name"],
+                    type_oid=column["type_oid"],
+                    type_name=column["type_name"],
+                    modifier=column["modifier"],
+                    nullable=column["nullable"],
+                    key=column["number"] in key,
+                )
+                for column in columns
+            ),
+        ),
+        filenode=row["filenode"] or "",
+        fingerprint=hashlib.sha256(json.dumps([row["membership"], row["id"]]).encode()).hexdigest()[:32],
+        row_filter=row["row_filter"],
+        partitioned=row["partitioned"],
+        size=row["size"],
+    )
+
+
+def _is_published(column: dict[str, Any], listed: list[str] | None) -> bool:
+    if listed is None:
+        return not column["generated"]
+    return column["name"] in listed and not column["generated"]
+
+
+def filenode(session: psycopg.Connection, table: TableId) -> str:
+    """The table's files now, as PublishedTable has them."""
+    row = session.execute(
+        f"""
+        select string_agg(f.relid::text || ':' || coalesce(pg_relation_filenode(f.relid), 0), ',' order by f.relid)
+          from pg_class c, lateral {_FILES} f
+         where c.oid = %s::oid
+        """,  # noqa: S608 -- constants only
+        [table],
+    ).fetchone()
+    return (row[0] if row else None) or ""

@@ -1,0 +1,291 @@
+"""The loop: read, transcode, produce, cut checkpoints at commit boundaries, report status.
+
+Nothing is kept per transaction: protocol 1 sends committed transactions whole, and Begin already carries the commit
+LSN. Ordinals are given before anything is skipped, so a position is the same in every incarnation.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Protocol, assert_never
+
+import structlog
+
+from capture.acknowledgement import Acknowledgement
+from capture.checkpoints import CheckpointWriter
+from capture.config import CaptureTuning
+from capture.control import ControlReader
+from capture.metrics import (
+    ACKNOWLEDGED_LAG,
+    BYTES,
+    CHANGES,
+    CHECKPOINT_LSN,
+    CHECKPOINTS,
+)
+from capture.pgoutput.decoder import decode
+from capture.pgoutput.messages import (
+    UNCHANGED,
+    Begin,
+    ColumnValue,
+    Commit,
+    Delete,
+    Insert,
+    LogicalMessage,
+    OldKind,
+    Origin,
+    Relation,
+    Truncate,
+    TupleData,
+    Type,
+    Update,
+)
+from capture.pgoutput.stream import Keepalive, XLogData
+from capture.producer import BoundedProducer
+from capture.pulse import Pulse
+from capture.replication_connection import ReplicationConnection
+from capture.tables import StreamTable, StreamTables
+from capture.transcode.reference import Origin as RowOrigin
+from schemas.checkpoint import CopyStarted, Marker, Moved, TableErrored
+from schemas.envelope import Op
+from schemas.identifiers import SchemaId, TableName
+from schemas.lsn import Lsn, Position
+from schemas.pg_types.pg_type import ValueNotCarried
+
+_READ_SECONDS = 0.1
+_FRAMES_BETWEEN_LOOKS = 256
+
+log = structlog.get_logger(__name__)
+
+
+class SyncDesk(Protocol):
+    """How the stream talks with table sync, which runs beside it."""
+
+    def drain(self) -> list[Marker]:
+        """Markers that wait for the next checkpoint."""
+
+    def written(self, markers: Sequence[Marker]) -> None:
+        """These markers are on Kafka now, in a checkpoint."""
+
+    def request(self, table: TableName) -> None:
+        """The table needs a new copy. Remembered durably when this returns."""
+
+
+class Stream:
+    """One epoch of capture, from its opening checkpoint to the end of the connection."""
+
+    def __init__(
+        self,
+        connection: ReplicationConnection,
+        tables: StreamTables,
+        producer: BoundedProducer,
+        writer: CheckpointWriter,
+        acknowledgement: Acknowledgement,
+        control: ControlReader,
+        desk: SyncDesk,
+        pulse: Pulse,
+        tuning: CaptureTuning,
+    ) -> None:
+        self._connection = connection
+        self._tables = tables
+        self._producer = producer
+        self._writer = writer
+        self._acknowledgement = acknowledgement
+        self._control = control
+        self._desk = desk
+        self._pulse = pulse
+        self._tuning = tuning
+        self._in_transaction = False
+        self._origin = RowOrigin(0, 0, None, 0, 0)
+        self._safe = writer.lsn
+        self._rows = 0
+        self._moved: dict[tuple[str, SchemaId], list[int]] = {}
+        self._markers: list[Marker] = []
+        self._last_cut = time.monotonic()
+
+    def run(self, stop: threading.Event) -> None:
+        """Streams until `stop`; then closes with a checkpoint if no transaction is open."""
+        frames = 0
+        while not stop.is_set():
+            frame = self._connection.read(_READ_SECONDS)
+            match frame:
+                case XLogData():
+                    self._message(frame)
+                    frames += 1
+                    if frames % _FRAMES_BETWEEN_LOOKS:
+                        continue
+                case Keepalive(end=end, reply_requested=reply):
+                    if not self._in_transaction:
+                        self._safe = max(self._safe, end)
+                    if reply:
+                        self._pulse.report()
+                case None:
+                    pass
+            self._look_up()
+        if self._in_transaction:
+            self._producer.drop_unsent()
+        else:
+            self._cut()
+            self._acknowledgement.update(self._writer.lsn)
+            self._pulse.report()
+
+    def _look_up(self) -> None:
+        """All that is done by the clock, between frames."""
+        now = time.monotonic()
+        self._producer.poll()
+        if not self._in_transaction:
+            for table in self._control.new_resyncs():
+                self._desk.request(table)
+            self._cut_if_due(now)
+        if self._acknowledgement.update(self._writer.lsn):
+            self._pulse.report()
+            ACKNOWLEDGED_LAG.set(max(0, self._safe - self._acknowledgement.flushed))
+        self._pulse.beat()
+
+    def _cut_if_due(self, now: float) -> None:
+        self._markers += self._drained()
+        since = now - self._last_cut
+        if self._rows or self._markers:
+            if since >= self._tuning.checkpoint_interval.total_seconds():
+                self._cut()
+        elif since >= self._tuning.idle_interval.total_seconds():
+            if self._safe > self._writer.lsn:
+                self._cut()
+            else:
+                self._last_cut = now
+                self._pulse.report(ask_for_reply=True)
+
+    def _drained(self) -> list[Marker]:
+        markers: list[Marker] = []
+        for marker in self._desk.drain():
+            markers.append(marker)
+            if isinstance(marker, CopyStarted):
+                changed = self._tables.copy_started(marker)
+                if changed is not None:
+                    self._desk.request(changed.table)
+                    markers.append(changed)
+        return markers
+
+    def _cut(self) -> None:
+        moved = tuple(Moved(topic, schema, rows, size) for (topic, schema), (rows, size) in self._moved.items())
+        markers = tuple(self._markers)
+        self._producer.flush()
+        self._writer.cut(self._safe, moved, self._origin.commit_ts, self._control.next_offset, markers)
+        self._desk.written(markers)
+        self._markers.clear()
+        self._moved.clear()
+        self._rows = 0
+        self._last_cut = time.monotonic()
+        CHECKPOINTS.inc()
+        CHECKPOINT_LSN.set(self._writer.lsn)
+        for each in moved:
+            CHANGES.labels(each.topic).inc(each.rows)
+            BYTES.inc(each.bytes)
+
+    def _message(self, frame: XLogData) -> None:
+        message = decode(frame.payload)
+        origin = self._origin
+        match message:
+            case Insert(relation=relation, new=new):
+                self._row(self._tables[relation], Op.CREATE, None, new, frame.start)
+            case Update(relation=relation, old=old, old_kind=kind, new=new):
+                self._update(self._tables[relation], old, kind, new, frame.start)
+            case Delete(relation=relation, old=old):
+                self._row(self._tables[relation], Op.DELETE, old, None, frame.start)
+            case Begin(final_lsn=lsn, commit_ts=commit_ts, xid=xid):
+                self._in_transaction = True
+                origin.commit_lsn, origin.commit_ts, origin.xid, origin.ordinal = lsn, commit_ts, xid, 0
+            case Commit(end_lsn=end):
+                self._in_transaction = False
+                self._safe = end
+                if self._rows >= self._tuning.checkpoint_rows:
+                    self._cut_if_full()
+            case Relation():
+                changed = self._tables.met(message, Lsn(origin.commit_lsn), origin.ordinal)
+                if changed is not None:
+                    log.warning("table changed its shape, copying it again", table=str(changed.table))
+                    self._desk.request(changed.table)
+                    self._markers.append(changed)
+            case Truncate(relations=relations):
+                for relation in relations:
+                    self._row(self._tables[relation], Op.TRUNCATE, None, None, frame.start)
+            case LogicalMessage(transactional=transactional):
+                origin.ordinal += transactional
+            case Type() | Origin():
+                pass
+            case _:
+                assert_never(message)
+
+    def _cut_if_full(self) -> None:
+        self._markers += self._drained()
+        self._cut()
+
+    def _update(
+        self, table: StreamTable, old: TupleData | None, kind: OldKind | None, new: TupleData, lsn: Lsn
+    ) -> None:
+        """An update; a change of the key is a move: a delete of the old key, then a create that names it."""
+        if old is None:
+            self._row(table, Op.UPDATE, None, new, lsn)
+            return
+        if kind is OldKind.FULL:
+            new = _filled(new, old)
+        key_of = table.transcoder.key_of
+        old_key, new_key = key_of(old), key_of(new)
+        moved = any(before != after and after is not UNCHANGED for before, after in zip(old_key, new_key, strict=True))
+        if moved:
+            new = tuple(
+                _filled_key(before, after, column.key)
+                for before, after, column in zip(old, new, table.transcoder.table.columns, strict=True)
+            )
+            self._row(table, Op.DELETE, old, None, lsn)
+            self._row(table, Op.CREATE, old, new, lsn)
+        else:
+            self._row(table, Op.UPDATE, old if kind is OldKind.FULL else None, _filled_keys(table, new, old), lsn)
+
+    def _row(
+        self,
+        table: StreamTable,
+        op: Op,
+        before: Sequence[ColumnValue] | None,
+        after: Sequence[ColumnValue] | None,
+        lsn: Lsn,
+    ) -> None:
+        origin = self._origin
+        origin.lsn = lsn
+        if not table.errored:
+            transcoder = table.transcoder
+            row = after if after is not None else before
+            try:
+                value = transcoder.value(op, before, after, origin)
+                key = None if row is None else transcoder.key(row)
+                self._producer.send(table.topic, key, value)
+            except ValueNotCarried as error:
+                self._stop_table(table, error)
+            else:
+                count = self._moved.setdefault((table.topic, transcoder.schema_id), [0, 0])
+                count[0] += 1
+                count[1] += len(value)
+                self._rows += 1
+        origin.ordinal += 1
+
+    def _stop_table(self, table: StreamTable, error: ValueNotCarried) -> None:
+        name = table.transcoder.table.name
+        position = Position(Lsn(self._origin.commit_lsn), self._origin.ordinal)
+        log.error("table stopped", table=str(name), error=error.reason, solution=error.solution)
+        table.errored = True
+        self._markers.append(TableErrored(name, position, error.reason, error.solution))
+
+
+def _filled(new: TupleData, old: TupleData) -> TupleData:
+    """Identity FULL: what was not sent again stands in the old tuple."""
+    return tuple(before if after is UNCHANGED else after for before, after in zip(old, new, strict=True))
+
+
+def _filled_key(before: ColumnValue, after: ColumnValue, key: bool) -> ColumnValue:  # noqa: FBT001
+    return before if key and after is UNCHANGED else after
+
+
+def _filled_keys(table: StreamTable, new: TupleData, old: TupleData) -> TupleData:
+    columns = table.transcoder.table.columns
+    return tuple(_filled_key(b, a, c.key) for b, a, c in zip(old, new, columns, strict=True))

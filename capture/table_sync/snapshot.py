@@ -1,0 +1,78 @@
+"""One moment of the source, held open for as long as copies need it.
+
+A temporary slot gives the moment: its snapshot shows exactly the transactions with commit LSN < its consistent point.
+A plain session imports the snapshot and exports it again, and the slot goes: it must not pin WAL during the copy.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable
+
+import psycopg
+import structlog
+from psycopg import sql
+
+from capture.errors import source_error
+from capture.replication_connection import ReplicationConnection, session_dsn
+from schemas.identifiers import PipelineName, SlotName, slot_name
+from schemas.lsn import Lsn
+
+_LOOKS_BETWEEN_REPORTS = 10
+
+log = structlog.get_logger(__name__)
+
+
+class HeldSnapshot:
+    """A snapshot that lives until `close`."""
+
+    def __init__(self, dsn: str, pipeline: PipelineName, stop: threading.Event) -> None:
+        """Waits for every writer that is open now. Raises InterruptedError when `stop` is set meanwhile."""
+        slot = SlotName(f"{slot_name(pipeline)}_copy_{secrets.token_hex(4)}")
+        try:
+            self._session = psycopg.connect(session_dsn(dsn, application_name="penstock snapshot"), autocommit=True)
+        except psycopg.Error as error:
+            raise source_error(error, "opening a session for a snapshot") from error
+        try:
+            with ReplicationConnection(dsn) as exporter:
+                exported = exporter.create_exported_slot(slot, stop, _waiting_reporter(self._session))
+                self._session.execute("begin transaction isolation level repeatable read")
+                self._session.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(exported.snapshot)))
+                row = self._session.execute("select pg_export_snapshot()").fetchone()
+        except psycopg.Error as error:
+            self._session.close()
+            raise source_error(error, "exporting a snapshot") from error
+        except BaseException:
+            self._session.close()
+            raise
+        assert row is not None  # noqa: S101 -- a function returns a row
+        self.id: str = row[0]
+        self.lsn: Lsn = exported.lsn
+
+    def close(self) -> None:
+        self._session.close()
+
+
+def waits_for(session: psycopg.Connection) -> list[int]:
+    """The backends whose open transactions a new slot waits for."""
+    rows = session.execute(
+        """
+        select pid from pg_stat_activity
+         where backend_xid is not null and pid <> pg_backend_pid()
+         order by xact_start
+        """
+    )
+    return [row[0] for row in rows]
+
+
+def _waiting_reporter(session: psycopg.Connection) -> Callable[[], None]:
+    looks = 0
+
+    def report() -> None:
+        nonlocal looks
+        if looks % _LOOKS_BETWEEN_REPORTS == 0:
+            log.info("slot waits for open transactions", pids=waits_for(session))
+        looks += 1
+
+    return report

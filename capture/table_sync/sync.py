@@ -1,0 +1,314 @@
+"""Which tables need a copy, and the copies under way. Publication in, markers and processes out.
+
+Runs as one thread beside the stream, which it never stops: the stream writes a table's changes from the first moment, and
+whoever applies them leaves out what the copy already holds. A copy that was interrupted begins again as the next
+generation, on a topic of its own.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
+from typing import Protocol
+
+import psycopg
+import structlog
+
+from capture.checkpoints import LogPlace
+from capture.config import CaptureConfig
+from capture.errors import source_error
+from capture.metrics import COPIED_ROWS
+from capture.publication import PublishedTable, published_tables
+from capture.replication_connection import session_dsn
+from capture.table_sync.copier import Copied, CopyJob, Failed, FileChanged, Report, copy_in_process
+from capture.table_sync.snapshot import HeldSnapshot
+from capture.tables import Registrar
+from schemas.checkpoint import CopyFinished, CopyStarted, Marker, TableErrored, TableRemoved
+from schemas.errors import Retry
+from schemas.identifiers import Epoch, LogId, SchemaId, TableName
+from schemas.lsn import Position
+from schemas.phases import DataSync, Errored, FinishedCopy, Init
+from stores.kafka_log import KafkaLog, TopicExists
+from stores.lifecycle import TableLifecycleStore
+from stores.state import CAPTURE, StateStore, TableCopy
+
+_LOOK_SECONDS = 0.1
+_LAST_WORDS_SECONDS = 5.0
+
+log = structlog.get_logger(__name__)
+
+
+class SyncStore(StateStore, TableLifecycleStore, Protocol):
+    """What table sync remembers with."""
+
+
+@dataclass
+class _Round:
+    """Copies under one snapshot, which is held until the last of them is done."""
+
+    snapshot: HeldSnapshot
+    left: int
+
+
+@dataclass
+class _Running:
+    """One copy: a process, the pipe it reports through, and what it copies."""
+
+    job: CopyJob
+    round: _Round
+    process: multiprocessing.process.BaseProcess | None = None
+    pipe: Connection | None = None
+    last: Report | None = None
+
+
+@dataclass
+class TableSync:
+    """The scheduler of copies; its public methods are called by the stream's thread."""
+
+    config: CaptureConfig
+    log_id: LogId
+    epoch: Epoch
+    database: str
+    place: Callable[[], LogPlace]
+    store: SyncStore
+    log: KafkaLog
+    registrar: Registrar
+    stop: threading.Event
+    failure: BaseException | None = None
+    _markers: queue.SimpleQueue[Marker] = field(default_factory=queue.SimpleQueue)
+    _requests: queue.SimpleQueue[TableName] = field(default_factory=queue.SimpleQueue)
+    _waiting: list[_Running] = field(default_factory=list)
+    _running: list[_Running] = field(default_factory=list)
+    _finishing: set[TableName] = field(default_factory=set)
+    """Tables whose CopyFinished waits for its checkpoint."""
+    _broken: set[TableName] = field(default_factory=set)
+    """Tables that another try would break in the same way; a resync tries again."""
+    _unpublished: set[TableName] = field(default_factory=set)
+
+    # What the stream calls.
+
+    def drain(self) -> list[Marker]:
+        if self.failure is not None:
+            raise self.failure
+        found: list[Marker] = []
+        while not self._markers.empty():
+            found.append(self._markers.get_nowait())
+        return found
+
+    def written(self, markers: Sequence[Marker]) -> None:
+        """A copy counts as finished only once its marker stands in a checkpoint."""
+        for marker in markers:
+            match marker:
+                case CopyFinished(table=table, generation=generation, rows=rows):
+                    copy = self.store.copies().get(table)
+                    if copy is not None and copy.generation == generation:
+                        self.store.set_copy(replace(copy, finished=True, rows=rows))
+                        self.store.set_phase(CAPTURE, table, FinishedCopy())
+                        log.info("table copy finished", table=str(table), row_count=rows)
+                case TableRemoved(table=table):
+                    self.store.delete_table(table)
+                    self._unpublished.discard(table)
+                case _:
+                    pass
+
+    def request(self, table: TableName) -> None:
+        if table in self.store.copies():
+            self.store.clear_for_copy(table)
+        self._requests.put(table)
+
+    # The thread.
+
+    def run(self) -> None:
+        """Looks at the publication and tends the copies until `stop`."""
+        try:
+            self._tend()
+        except InterruptedError:
+            pass
+        except psycopg.Error as error:
+            self.failure = source_error(error, "looking at the publication")
+        except BaseException as error:  # noqa: BLE001 -- handed to the stream, which raises it in the main thread
+            self.failure = error
+        finally:
+            for copy in [*self._running]:
+                self._end(copy)
+
+    def _tend(self) -> None:
+        dsn = session_dsn(self.config.source.dsn.get_secret_value(), application_name="penstock table sync")
+        with psycopg.connect(dsn, autocommit=True) as session:
+            next_look = 0.0
+            while not self.stop.is_set():
+                self._take_requests()
+                if time.monotonic() >= next_look:
+                    self._look_at_publication(session)
+                    next_look = time.monotonic() + self.config.tuning.publication_interval.total_seconds()
+                self._start_waiting()
+                self._reap()
+                self.stop.wait(_LOOK_SECONDS)
+
+    def _take_requests(self) -> None:
+        """A requested table is copied again, from the beginning, whatever its copy was doing."""
+        while not self._requests.empty():
+            table = self._requests.get_nowait()
+            self._broken.discard(table)
+            self._finishing.discard(table)
+            for copy in [each for each in self._running if each.job.table.name == table]:
+                self._end(copy)
+                self._close(copy)
+            for copy in [each for each in self._waiting if each.job.table.name == table]:
+                self._waiting.remove(copy)
+                self._leave_round(copy)
+
+    def _look_at_publication(self, session: psycopg.Connection) -> None:
+        published = published_tables(session, self.config.source.publication)
+        names = {table.name for table in published}
+        copies = self.store.copies()
+        for gone in set(copies) - names - self._unpublished:
+            log.info("table left the publication", table=str(gone))
+            self._unpublished.add(gone)
+            self._markers.put(TableRemoved(gone))
+        busy = {copy.job.table.name for copy in (*self._waiting, *self._running)}
+        wanted = [
+            table
+            for table in published
+            if table.name not in busy | self._broken and self._needs_copy(table, copies.get(table.name))
+        ]
+        if wanted:
+            self._begin_round(sorted(wanted, key=lambda table: -table.size))
+
+    def _needs_copy(self, table: PublishedTable, copy: TableCopy | None) -> bool:
+        if copy is None or copy.log_id != self.log_id or copy.fingerprint != table.fingerprint:
+            return True
+        return not copy.finished and copy.table not in self._finishing
+
+    def _begin_round(self, tables: list[PublishedTable]) -> None:
+        """One snapshot for all tables that wait; the log's place is taken before, so no change after it is missed."""
+        topics = {table.name: self.registrar.change_topic(table.name) for table in tables}
+        place = self.place()
+        log.info("taking a snapshot", tables=[str(table.name) for table in tables])
+        held = HeldSnapshot(self.config.source.dsn.get_secret_value(), self.config.pipeline, self.stop)
+        this_round = _Round(held, len(tables))
+        for table in tables:
+            ids = self.registrar.schema_ids(table.schema)
+            try:
+                topic = self.registrar.new_copy_topic(table.name, held.lsn)
+            except TopicExists:
+                this_round.left -= 1
+                continue
+            self.store.set_copy(
+                TableCopy(
+                    table=table.name,
+                    log_id=self.log_id,
+                    generation=held.lsn,
+                    schema_id=ids[0],
+                    filenode=table.filenode,
+                    fingerprint=table.fingerprint,
+                    finished=False,
+                    rows=0,
+                )
+            )
+            self.store.set_phase(CAPTURE, table.name, Init())
+            self.store.set_phase(CAPTURE, table.name, DataSync())
+            self._markers.put(
+                CopyStarted(
+                    table=table.name,
+                    schema_id=ids[0],
+                    generation=held.lsn,
+                    filenode=table.filenode,
+                    fingerprint=table.fingerprint,
+                    changes_from=place.ends.get(topics[table.name], (0,))[0],
+                    log_from=place.next_offset,
+                )
+            )
+            self._finishing.discard(table.name)
+            self._waiting.append(_Running(self._job(table, ids, held, topic), this_round))
+        if this_round.left == 0:
+            held.close()
+
+    def _job(
+        self, table: PublishedTable, ids: tuple[SchemaId, SchemaId | None], held: HeldSnapshot, topic: str
+    ) -> CopyJob:
+        return CopyJob(
+            pipeline=self.config.pipeline,
+            dsn=self.config.source.dsn.get_secret_value(),
+            database=self.database,
+            kafka=self.config.kafka,
+            memory=self.config.tuning.producer_memory,
+            table=table,
+            schema_ids=ids,
+            epoch=self.epoch,
+            snapshot=held.id,
+            generation=held.lsn,
+            topic=topic,
+        )
+
+    def _start_waiting(self) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        while self._waiting and len(self._running) < self.config.tuning.copy_workers:
+            copy = self._waiting.pop(0)
+            ours, theirs = spawn.Pipe(duplex=False)
+            copy.pipe = ours
+            copy.process = spawn.Process(
+                target=copy_in_process, args=(copy.job, theirs), name=f"table-copy {copy.job.table.name}"
+            )
+            copy.process.start()
+            theirs.close()
+            self._running.append(copy)
+            log.info("table copy started", table=str(copy.job.table.name), generation=str(copy.job.generation))
+
+    def _reap(self) -> None:
+        for copy in list(self._running):
+            assert copy.pipe is not None  # noqa: S101 -- a running copy was started
+            assert copy.process is not None  # noqa: S101
+            ended = not copy.process.is_alive()
+            try:
+                while copy.pipe.poll():
+                    copy.last = copy.pipe.recv()
+            except EOFError:
+                ended = True
+            if isinstance(copy.last, Copied):
+                COPIED_ROWS.labels(str(copy.job.table.name)).set(copy.last.rows)
+            if ended:
+                self._close(copy)
+                self._conclude(copy)
+
+    def _conclude(self, copy: _Running) -> None:
+        name = copy.job.table.name
+        match copy.last:
+            case Copied(rows=rows, final=True):
+                ends = self.log.ends([copy.job.topic])[copy.job.topic]
+                self._finishing.add(name)
+                self._markers.put(CopyFinished(name, copy.job.generation, rows, ends, copy.job.generation))
+            case FileChanged():
+                log.warning("table was rewritten during its copy, copying it again", table=str(name))
+            case Failed(reason=reason, solution=solution, permanent=True):
+                log.error("table stopped", table=str(name), error=reason, solution=solution)
+                self._broken.add(name)
+                self.store.set_phase(CAPTURE, name, Errored(reason, solution, Retry.MANUAL, 1, DataSync()))
+                position = Position(copy.job.generation, 0)
+                self._markers.put(TableErrored(name, position, reason, solution))
+            case Failed(reason=reason, solution=solution):
+                log.warning("table copy failed, copying it again", table=str(name), error=reason, solution=solution)
+            case Copied() | None:
+                log.warning("table copy ended without a word, copying it again", table=str(name))
+
+    def _close(self, copy: _Running) -> None:
+        self._running.remove(copy)
+        self._leave_round(copy)
+        assert copy.process is not None  # noqa: S101
+        copy.process.join(_LAST_WORDS_SECONDS)
+        copy.process.close()
+
+    def _end(self, copy: _Running) -> None:
+        if copy.process is not None and copy.process.is_alive():
+            copy.process.kill()
+            copy.process.join(_LAST_WORDS_SECONDS)
+
+    def _leave_round(self, copy: _Running) -> None:
+        copy.round.left -= 1
+        if copy.round.left == 0:
+            copy.round.snapshot.close()

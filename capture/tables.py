@@ -1,0 +1,141 @@
+"""The tables as the stream meets them: RELATION messages to transcoders, and what changed about a table.
+
+A table whose shape differs from the one it was copied with is reported once, and needs a new copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from capture.pgoutput.messages import Relation
+from capture.transcode.reference import Transcoder
+from schemas.checkpoint import CopyStarted, SchemaChanged
+from schemas.envelope import envelope_schema, key_schema
+from schemas.identifiers import Epoch, PipelineName, SchemaId, TableId, TableName
+from schemas.lsn import Lsn, Position
+from schemas.pg_types.registry import pg_type
+from schemas.table import Column, ReplicaIdentity, TableSchema
+from schemas.topics import Topics
+from stores.kafka_log import KafkaLog, TopicKind
+from stores.schema_topic import SchemaTopic
+
+SchemaLookup = Callable[[TableName], TableSchema | None]
+"""What the catalog says of a table now; None if it is not published any more."""
+
+
+@dataclass(slots=True)
+class StreamTable:
+    """A table in the stream: where its records go and how they are written."""
+
+    topic: str
+    transcoder: Transcoder
+    since: Lsn
+    """The commit LSN at which this shape was first seen."""
+    errored: bool = False
+
+
+class Registrar:
+    """Makes topics and schema ids. One for the stream and one for table sync: clients are not shared by threads."""
+
+    def __init__(self, pipeline: PipelineName, log: KafkaLog, schemas: SchemaTopic) -> None:
+        self._pipeline = pipeline
+        self._topics = Topics(pipeline)
+        self._log = log
+        self._schemas = schemas
+
+    def change_topic(self, table: TableName) -> str:
+        topic = self._topics.changes(table)
+        self._log.ensure(topic, TopicKind.RECORDS)
+        return topic
+
+    def new_copy_topic(self, table: TableName, generation: Lsn) -> str:
+        topic = self._topics.copy(table, generation)
+        self._log.create(topic, TopicKind.RECORDS)
+        return topic
+
+    def schema_ids(self, table: TableSchema) -> tuple[SchemaId, SchemaId | None]:
+        value = self._schemas.register(envelope_schema(self._pipeline, table), table)
+        key = self._schemas.register(key_schema(self._pipeline, table), None) if table.key else None
+        return value, key
+
+    def table_schema(self, schema_id: SchemaId) -> TableSchema:
+        table = self._schemas.get(schema_id).table
+        assert table is not None  # noqa: S101 -- a value schema is registered with its table
+        return table
+
+
+class StreamTables:
+    """Every table that the stream has met since it started."""
+
+    def __init__(
+        self, pipeline: PipelineName, database: str, epoch: Epoch, registrar: Registrar, lookup: SchemaLookup
+    ) -> None:
+        self._pipeline = pipeline
+        self._database = database
+        self._epoch = epoch
+        self._registrar = registrar
+        self._lookup = lookup
+        self._by_id: dict[TableId, StreamTable] = {}
+        self._copies: dict[TableName, tuple[Lsn, TableSchema]] = {}
+
+    def __getitem__(self, relation: TableId) -> StreamTable:
+        return self._by_id[relation]
+
+    def remember_copy(self, table: TableName, generation: Lsn, schema_id: SchemaId) -> None:
+        self._copies[table] = (generation, self._registrar.table_schema(schema_id))
+
+    def met(self, relation: Relation, commit_lsn: Lsn, ordinal: int) -> SchemaChanged | None:
+        """Takes in a RELATION message, which repeats; tells if the table no longer has the shape it was copied with."""
+        schema = self._schema(relation)
+        known = self._by_id.get(relation.id)
+        if known is None or not known.transcoder.table.same_shape(schema):
+            ids = self._registrar.schema_ids(schema)
+            topic = self._registrar.change_topic(schema.name)
+            transcoder = Transcoder(self._pipeline, self._database, schema, ids, self._epoch)
+            self._by_id[relation.id] = StreamTable(topic, transcoder, commit_lsn)
+        return self._changed(self._by_id[relation.id], Position(commit_lsn, ordinal))
+
+    def copy_started(self, started: CopyStarted) -> SchemaChanged | None:
+        """A copy is under way; its table may already have another shape, at a commit that the copy does not hold."""
+        self.remember_copy(started.table, started.generation, started.schema_id)
+        for table in self._by_id.values():
+            if table.transcoder.table.name == started.table:
+                table.errored = False
+                return self._changed(table, Position(table.since, 0))
+        return None
+
+    def _changed(self, table: StreamTable, position: Position) -> SchemaChanged | None:
+        name = table.transcoder.table.name
+        copy = self._copies.get(name)
+        if copy is None or position.commit_lsn < copy[0] or table.transcoder.table.same_shape(copy[1]):
+            return None
+        del self._copies[name]
+        return SchemaChanged(name, position, table.transcoder.schema_id, rewrite=True)
+
+    def _schema(self, relation: Relation) -> TableSchema:
+        """The catalog's schema where it has the stream's shape, for it knows more; else the stream's own."""
+        name = TableName(relation.schema, relation.name)
+        catalog = self._lookup(name)
+        keyed = relation.identity in (ReplicaIdentity.DEFAULT, ReplicaIdentity.INDEX)
+        key = (
+            {column.name for column in relation.columns if column.key}
+            if keyed
+            else {column.name for column in (catalog.key if catalog else ())}
+        )
+        streamed = TableSchema(
+            id=relation.id,
+            name=name,
+            identity=relation.identity,
+            columns=tuple(
+                Column(
+                    name=column.name,
+                    type_oid=column.type_oid,
+                    type_name=pg_type(column.type_oid).name,
+                    modifier=column.modifier,
+                    key=column.name in key,
+                )
+                for column in relation.columns
+            ),
+        )
+        return catalog if catalog is not None and catalog.same_shape(streamed) else streamed

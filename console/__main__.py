@@ -1,0 +1,5 @@
+"""`python -m console` is `penstock`."""
+
+from console.cli import main
+
+main()

@@ -1,0 +1,76 @@
+"""The command `penstock`. Exit codes: 0 done, 1 failed with reason and solution on stderr, 2 wrong usage."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from console.commands.apply import apply
+from console.commands.capture import capture
+from console.commands.demo import demo
+from console.commands.doctor import doctor
+from console.commands.resync import resync
+from console.commands.run import run
+from console.commands.status import status
+from console.commands.wait import wait
+from console.environment import log_format
+from console.errors import StageFailed
+from console.logs import set_up_logs
+from console.output import stderr
+from console.stages import ReportedToParent
+from schemas.errors import PenstockError
+
+
+class _Verbs(TyperGroup):
+    """Turns an error that an operator can meet into two lines and an exit code, without a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 -- typer's own click is not public
+        try:
+            return super().invoke(ctx)
+        except ReportedToParent:
+            raise typer.Exit(1) from None
+        except PenstockError as error:
+            out = stderr()
+            out.print(f"error: {error.reason}")
+            out.print(f"solution: {error.solution}")
+            raise typer.Exit(error.exit_code if isinstance(error, StageFailed) else 1) from error
+
+
+app = typer.Typer(
+    cls=_Verbs,
+    help="Carry every change of a Postgres database through Kafka and Spark to where it is needed.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for verb in (demo, run, capture, apply, status, doctor, wait, resync):
+    app.command()(verb)
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 -- typer calls it so
+    if wanted:
+        typer.echo(f"penstock {version('penstock')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _before_each_verb(
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    set_up_logs(log_format(os.environ))
+
+
+def main() -> None:
+    app(prog_name="penstock")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""`penstock apply`: stage two, from Kafka to one destination."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from console.commands.options import ConfigFile, DestinationOption, ParentPipe
+from console.config import DEFAULT_FILE, load
+from console.stages import running_as_stage
+
+
+def apply(
+    *, config: ConfigFile = DEFAULT_FILE, destination: DestinationOption = None, parent_pipe: ParentPipe = None
+) -> None:
+    """Carry the changes from Kafka to a destination, until it is told to stop."""
+    with running_as_stage(parent_pipe) as stop:
+        pipeline = load(config)
+        name = pipeline.destination_named(destination)
+
+        from apply_spark.run import run_apply  # noqa: PLC0415 -- `penstock --help` stays fast
+
+        from console.local_stack.jars import jars  # noqa: PLC0415
+        from console.local_stack.java import java_home_for_spark  # noqa: PLC0415
+
+        settings = pipeline.apply_config(name, jars("spark-kafka-avro"), java_home_for_spark())
+        # In the main thread Spark would put its own SIGINT handler in the place of ours.
+        with ThreadPoolExecutor(1, thread_name_prefix="apply") as thread:
+            thread.submit(run_apply, settings, stop).result()

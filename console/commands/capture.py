@@ -1,0 +1,20 @@
+"""`penstock capture`: stage one, from Postgres to Kafka."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from console.commands.options import ConfigFile, ParentPipe
+from console.config import DEFAULT_FILE, load
+from console.stages import running_as_stage
+
+
+def capture(*, config: ConfigFile = DEFAULT_FILE, parent_pipe: ParentPipe = None) -> None:
+    """Carry the changes of Postgres to Kafka, until it is told to stop."""
+    with running_as_stage(parent_pipe) as stop:
+        settings = load(config).capture_config()
+        Path(settings.state_path).parent.mkdir(parents=True, exist_ok=True)
+
+        from capture.run import run_capture  # noqa: PLC0415 -- `penstock --help` stays fast
+
+        run_capture(settings, stop)

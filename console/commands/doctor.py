@@ -1,0 +1,106 @@
+"""`penstock doctor`: everything that can be checked before the start, with what a DBA must run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import typer
+from rich.text import Text
+
+from apply_spark.config import DestinationConfig
+from capture.config import CaptureConfig
+from capture.preflight import Finding, Severity, kafka_findings, source_findings
+from console.commands.options import ConfigFile
+from console.config import DEFAULT_FILE, Config, load
+from console.output import stdout, table
+from schemas.connections import KafkaConfig
+from schemas.errors import ConfigError, DestinationError
+from schemas.identifiers import DestinationName
+
+_STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "red"}
+
+
+def doctor(*, config: ConfigFile = DEFAULT_FILE) -> None:
+    """Check source, broker and destinations; print what must be done. Exit code 1 if anything would not work."""
+    findings = list(all_findings(load(config)))
+    report = table("", "what", "finding", "solution")
+    for finding in findings:
+        report.add_row(
+            Text(finding.severity.value, style=_STYLES[finding.severity]),
+            Text(finding.subject),
+            Text(finding.reason),
+            Text(finding.solution),
+        )
+    stdout().print(report)
+    if any(finding.severity is Severity.PROBLEM for finding in findings):
+        raise typer.Exit(1)
+
+
+def all_findings(config: Config) -> Iterator[Finding]:
+    yield from source_findings(_for_source(config))
+    if config.settings.kafka is not None:
+        yield from kafka_findings(config.settings.kafka)
+    else:
+        yield Finding(Severity.OK, "kafka", "None is named; `penstock run` brings an embedded broker.")
+    for name, destination in config.destinations.items():
+        yield from _destination_findings(name, destination)
+
+
+def _for_source(config: Config) -> CaptureConfig:
+    """What the checks of the source need; they do not ask the broker, which may be embedded and not run yet."""
+    kafka = config.settings.kafka or KafkaConfig(bootstrap_servers="embedded")
+    return CaptureConfig(pipeline=config.pipeline, source=config.source, kafka=kafka, state_path="")
+
+
+def _destination_findings(name: DestinationName, destination: DestinationConfig) -> Iterator[Finding]:
+    subject = f"destination {name}"
+    mistake = _option_mistake(name, destination)
+    path = destination.options.get("path")
+    if mistake is not None:
+        yield Finding(Severity.PROBLEM, subject, mistake.reason, mistake.solution, ConfigError)
+    elif isinstance(path, str) and "://" not in path:
+        yield _file_finding(subject, Path(path))
+    else:
+        yield Finding(Severity.OK, subject, f"Its options are as {destination.type} wants them.")
+
+
+def _option_mistake(name: DestinationName, destination: DestinationConfig) -> ConfigError | None:
+    """What the destination itself refuses; it is built, but not started."""
+    from apply_spark.destinations.registry import make_destination  # noqa: PLC0415 -- brings Spark
+
+    try:
+        make_destination(name, destination)
+    except ConfigError as error:
+        return error
+    except ImportError as error:
+        return ConfigError(
+            f"Destination {destination.type} cannot be loaded: module {error.name} is missing.",
+            solution=f"Run `pip install 'penstock[{destination.type}]'`.",
+        )
+    return None
+
+
+def _file_finding(subject: str, path: Path) -> Finding:
+    folder = path.parent
+    if path.exists():
+        if path.is_file() and os.access(path, os.R_OK | os.W_OK) and os.access(folder, os.W_OK):
+            return Finding(Severity.OK, subject, f"{path} can be written.")
+        reason = f"{path} cannot be written by this user."
+        return Finding(
+            Severity.PROBLEM,
+            subject,
+            reason,
+            f"Run `chmod u+rw {path}` as its owner, or name another file.",
+            DestinationError,
+        )
+    if folder.is_dir() and os.access(folder, os.W_OK):
+        return Finding(Severity.OK, subject, f"{path} will be created.")
+    return Finding(
+        Severity.PROBLEM,
+        subject,
+        f"{path} cannot be created: {folder} is not a folder that this user may write.",
+        f"Run `mkdir -p {folder}`, or name another file.",
+        DestinationError,
+    )

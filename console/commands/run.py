@@ -1,0 +1,37 @@
+"""`penstock run`: capture and every destination on this host, with an embedded broker where none is named."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+
+import structlog
+
+from console.commands.options import ConfigFile
+from console.config import DEFAULT_FILE, Config, load
+from console.embedded_broker import embedded_broker
+from console.environment import LOG_FORMAT, log_format
+from console.signals import stop_on_signals
+from console.stages import Stages
+
+log = structlog.get_logger(__name__)
+
+
+def run(*, config: ConfigFile = DEFAULT_FILE) -> None:
+    """Run capture and every destination in one go; when one fails, all end."""
+    pipeline = load(config)
+    stages = Stages(os.environ | {LOG_FORMAT: log_format(os.environ).value})
+    with stop_on_signals(at_once=stages.kill) as stop, ExitStack() as running:
+        if pipeline.settings.kafka is None:
+            servers = running.enter_context(embedded_broker(pipeline.broker_file))
+            log.info("embedded broker started", bootstrap_servers=servers)
+        running.enter_context(stages)
+        start_stages(stages, pipeline)
+        stages.watch(stop)
+
+
+def start_stages(stages: Stages, pipeline: Config) -> None:
+    """Capture and one apply for each destination, each as it would be started on a host of its own."""
+    stages.start("capture", ["capture", "--config", str(pipeline.path)])
+    for name in pipeline.destinations:
+        stages.start(f"apply {name}", ["apply", "--config", str(pipeline.path), "--destination", name])

@@ -1,0 +1,79 @@
+"""`penstock status`: tables, phases, lag by stage, WAL held and by whom."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import psycopg
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from capture.errors import source_error
+from capture.preflight import connect
+from console.commands.options import ConfigFile
+from console.config import DEFAULT_FILE, Config, load
+from console.output import as_json, human_bytes, human_duration, stderr, stdout, table
+from console.status import SourceState, read_log, read_source
+from console.status import status as make_status
+from schemas.errors import SourceError
+from stores.kafka_log import KafkaLog
+
+
+def status(
+    *,
+    config: ConfigFile = DEFAULT_FILE,
+    json: Annotated[bool, typer.Option("--json", help="For programs: every fact, as JSON.")] = False,
+) -> None:
+    """Show tables, phases, lag by stage in bytes and seconds, and the WAL that is held and by whom."""
+    pipeline = load(config)
+    with KafkaLog(pipeline.kafka) as log:
+        said = read_log(log, pipeline.pipeline, pipeline.destinations)
+    report = make_status(pipeline, _source(pipeline), said)
+    if json:
+        typer.echo(as_json(report))
+    else:
+        print_status(report, stdout())
+
+
+def _source(pipeline: Config) -> SourceState | None:
+    """The source, or None where it does not answer: what Kafka knows is shown all the same."""
+    try:
+        with connect(pipeline.source) as connection:
+            return read_source(connection, pipeline.pipeline)
+    except SourceError as error:
+        stderr().print(f"warning: {error.reason}")
+    except psycopg.Error as error:
+        stderr().print(f"warning: {source_error(error, 'reading the status of the slot').reason}")
+    return None
+
+
+def print_status(report: dict[str, Any], out: Console) -> None:
+    slot, capture = report["slot"], report["capture"]
+    stages = table("stage", "at", "lag", "age of what it lacks", right=["lag", "age of what it lacks"])
+    stages.add_row("source", report["source"]["wal_lsn"] or "not reachable", "", "")
+    stages.add_row("capture", capture["checkpoint_lsn"] or "no checkpoint yet", *_lag(capture))
+    for name, destination in report["destinations"].items():
+        stages.add_row(Text(name), destination["lsn"] or "no feedback yet", *_lag(destination))
+    out.print(f"pipeline {report['pipeline']}", style="bold")
+    out.print(stages)
+    held = f", held by {', '.join(slot['held_by'])}" if slot["held_by"] else ""
+    running = f"in use by process {slot['active_pid']}" if slot["active"] else "not in use"
+    out.print(f"\nslot {slot['name']}: {running}, {human_bytes(slot['wal_held_bytes'])} of WAL{held}", markup=False)
+    for name, destination in report["destinations"].items():
+        out.print()
+        out.print(tables_of(name, destination))
+
+
+def tables_of(name: str, destination: dict[str, Any]) -> Any:  # noqa: ANN401 -- a rich renderable
+    made = table("table", "phase", "rows copied", "at", "lag", "age", right=["rows copied", "lag", "age"], title=name)
+    for each, facts in destination["tables"].items():
+        made.add_row(Text(each), facts["phase"], f"{facts['rows_copied']:,}", facts["position"], *_lag(facts))
+        if facts["reason"]:
+            made.add_row("", Text(facts["reason"], style="red"))
+            made.add_row("", Text(facts["solution"]))
+    return made
+
+
+def _lag(facts: dict[str, Any]) -> tuple[str, str]:
+    return human_bytes(facts["lag_bytes"]), human_duration(facts["lag_seconds"])

@@ -1,0 +1,1 @@
+"""A sample shop that lives, and the proof that its copy is equal."""

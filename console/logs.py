@@ -1,0 +1,64 @@
+"""Log set-up for every process: fixed phrases and fields in, lines on stderr out. No line holds a password."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import sys
+
+import structlog
+from structlog.types import EventDict, Processor, WrappedLogger
+
+from schemas.settings import without_passwords
+
+
+class LogFormat(enum.Enum):
+    """How a log line looks."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(enum.Enum):
+    """From which importance on a line is written."""
+
+    DEBUG = logging.DEBUG
+    INFO = logging.INFO
+    WARNING = logging.WARNING
+
+
+def format_for_this_terminal() -> LogFormat:
+    return LogFormat.TEXT if sys.stderr.isatty() else LogFormat.JSON
+
+
+def set_up_logs(log_format: LogFormat, level: LogLevel = LogLevel.INFO) -> None:
+    """Every structlog logger of this process writes to stderr from now on."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.StackInfoRenderer(),
+            _hide_passwords,
+            *_rendering(log_format),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level.value),
+        # Looked up at each line: whoever replaces stderr for a while (a test, a progress view) gets it back unharmed.
+        logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+
+
+def _rendering(log_format: LogFormat) -> list[Processor]:
+    match log_format:
+        case LogFormat.JSON:
+            return [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(default=str)]
+        case LogFormat.TEXT:
+            return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+
+
+def _hide_passwords(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = without_passwords(value)
+    return event

@@ -1,0 +1,1 @@
+"""What both stages agree on: pure values, no I/O."""

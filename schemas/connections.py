@@ -1,0 +1,31 @@
+"""How to reach the two servers that the stages share, as values: no connection is opened here."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pydantic import BaseModel, ByteSize, Field
+
+
+class KafkaConfig(BaseModel, frozen=True, extra="forbid"):
+    """Where the topics live and what they may hold."""
+
+    bootstrap_servers: str = Field(description="Brokers, `host:port`, separated by commas.")
+    client: dict[str, str] = Field(
+        default={},
+        description="Further settings of librdkafka for every client, such as `security.protocol` or `sasl.password`.",
+        repr=False,
+    )
+    replication_factor: int = Field(default=1, ge=1, description="Replicas of each topic that penstock creates.")
+    retention: timedelta = Field(
+        default=timedelta(days=7), description="How far back the topics reach, and so how far back a replay can begin."
+    )
+    max_record: ByteSize = Field(
+        default=ByteSize(64 * 1024**2), description="The largest record, and so about the largest row, that is carried."
+    )
+    patience: timedelta = Field(
+        default=timedelta(seconds=60), description="How long a stage waits for a broker that is away before it stops."
+    )
+
+    def client_settings(self) -> dict[str, str | int | float | bool]:
+        return {"bootstrap.servers": self.bootstrap_servers, **self.client}

@@ -1,0 +1,153 @@
+"""The record on a change or copy topic: Debezium's envelope around a table's row, plus what makes it exact.
+
+Debezium lacks, and we add: `source.commit_lsn` and `source.ordinal` (the position), `source.epoch`, and `unchanged`
+(names of columns whose TOASTed value the server did not send). Every column is nullable with default null, so any two
+versions of a table resolve.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import Any
+
+from schemas.identifiers import PipelineName
+from schemas.pg_types.pg_type import AvroType
+from schemas.pg_types.registry import pg_type
+from schemas.table import Column, TableSchema
+
+VERSION = "0.1.0"
+CONNECTOR = "postgresql"
+
+# An underscore is escaped where it would read as the start of an escape, the one of a forbidden character included.
+_FORBIDDEN = re.compile(r"[^A-Za-z0-9_]|^[0-9]|_(?=x[0-9a-f]+[^A-Za-z0-9])")
+
+
+class Op(enum.Enum):
+    """What happened to a row; the letters are Debezium's."""
+
+    CREATE = "c"
+    UPDATE = "u"
+    DELETE = "d"
+    READ = "r"
+    TRUNCATE = "t"
+
+
+def avro_name(name: str) -> str:
+    """A Postgres name as an Avro name: what Avro forbids becomes `_x<hex>_`; two names never become one."""
+    return _FORBIDDEN.sub(lambda found: f"_x{ord(found[0]):x}_", name)
+
+
+def envelope_schema(pipeline: PipelineName, table: TableSchema) -> dict[str, Any]:
+    """The writer's schema of a table's change and copy topics."""
+    namespace = ".".join(avro_name(part) for part in (pipeline, *table.name))
+    row = _row("Value", table.columns)
+    return {
+        "type": "record",
+        "name": "Envelope",
+        "namespace": namespace,
+        "fields": [
+            {"name": "before", "type": ["null", row], "default": None},
+            {"name": "after", "type": ["null", f"{namespace}.Value"], "default": None},
+            {"name": "source", "type": _SOURCE},
+            {"name": "transaction", "type": ["null", _TRANSACTION], "default": None},
+            {"name": "op", "type": "string"},
+            {"name": "ts_ms", "type": ["null", "long"], "default": None},
+            {"name": "ts_us", "type": ["null", "long"], "default": None},
+            {"name": "ts_ns", "type": ["null", "long"], "default": None},
+            {"name": "unchanged", "type": {"type": "array", "items": "string"}, "default": []},
+        ],
+    }
+
+
+def reader_schema(writer: dict[str, Any]) -> dict[str, Any]:
+    """What apply reads of a record: rows as plain numbers and text, the position, and nothing else.
+
+    Logical types are left out, so that no calendar rule of a JVM touches a value on its way."""
+    fields = {field["name"]: field for field in writer["fields"]}
+    row = fields["before"]["type"][1]
+    plain_row = {
+        **row,
+        "fields": [{**field, "type": ["null", _plain(field["type"][1])]} for field in row["fields"]],
+    }
+    source = {
+        **_SOURCE,
+        "fields": [field for field in _SOURCE["fields"] if field["name"] in ("commit_lsn", "ordinal", "epoch")],
+    }
+    return {
+        **writer,
+        "fields": [
+            {"name": "before", "type": ["null", plain_row], "default": None},
+            {"name": "after", "type": ["null", f"{writer['namespace']}.Value"], "default": None},
+            {"name": "source", "type": source},
+            fields["op"],
+            fields["unchanged"],
+        ],
+    }
+
+
+def key_schema(pipeline: PipelineName, table: TableSchema) -> dict[str, Any]:
+    namespace = ".".join(avro_name(part) for part in (pipeline, *table.name))
+    return _row("Key", table.key) | {"namespace": namespace}
+
+
+def _row(name: str, columns: tuple[Column, ...]) -> dict[str, Any]:
+    fields = [
+        {"name": avro_name(column.name), "type": ["null", pg_type(column.type_oid).avro], "default": None}
+        for column in columns
+    ]
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def _plain(avro: AvroType) -> AvroType:
+    """The same type without logical meaning, inside arrays too."""
+    match avro:
+        case {"logicalType": _, "type": inner}:
+            return str(inner)
+        case {"type": "array", "items": [null, item]}:
+            return {"type": "array", "items": [null, _plain(item)]}
+        case _:
+            return avro
+
+
+def _optional(name: str, avro: str) -> dict[str, Any]:
+    return {"name": name, "type": ["null", avro], "default": None}
+
+
+_SOURCE: dict[str, Any] = {
+    "type": "record",
+    "name": "Source",
+    "namespace": "io.debezium.connector.postgresql",
+    "fields": [
+        {"name": "version", "type": "string"},
+        {"name": "connector", "type": "string"},
+        {"name": "name", "type": "string"},
+        {"name": "ts_ms", "type": "long"},
+        {"name": "snapshot", "type": ["string", "null"], "default": "false"},
+        {"name": "db", "type": "string"},
+        _optional("sequence", "string"),
+        _optional("ts_us", "long"),
+        _optional("ts_ns", "long"),
+        {"name": "schema", "type": "string"},
+        {"name": "table", "type": "string"},
+        _optional("txId", "long"),
+        _optional("lsn", "long"),
+        _optional("xmin", "long"),
+        _optional("origin", "string"),
+        _optional("origin_lsn", "long"),
+        {"name": "commit_lsn", "type": "long"},
+        {"name": "ordinal", "type": "long"},
+        {"name": "epoch", "type": "long"},
+    ],
+}
+
+_TRANSACTION: dict[str, Any] = {
+    "type": "record",
+    "name": "block",
+    "namespace": "event",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "total_order", "type": "long"},
+        {"name": "data_collection_order", "type": "long"},
+    ],
+}

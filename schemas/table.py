@@ -1,0 +1,84 @@
+"""The shape of a table at one moment, as both stages see it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.identifiers import TableId, TableName
+
+
+class ReplicaIdentity(enum.Enum):
+    """What Postgres logs of the old row; the values are pg_class.relreplident."""
+
+    DEFAULT = "d"
+    FULL = "f"
+    INDEX = "i"
+    NOTHING = "n"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A published column. `key` says that it belongs to the row key: the identity index, else the primary key."""
+
+    name: str
+    type_oid: int
+    type_name: str
+    modifier: int = -1
+    nullable: bool = True
+    key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """Published columns in their order, and what identifies a row."""
+
+    id: TableId
+    name: TableName
+    columns: tuple[Column, ...]
+    identity: ReplicaIdentity = ReplicaIdentity.DEFAULT
+
+    @property
+    def key(self) -> tuple[Column, ...]:
+        return tuple(column for column in self.columns if column.key)
+
+    def same_shape(self, other: TableSchema) -> bool:
+        """Whether a record of one can stand beside a record of the other: all but NOT NULL is the same."""
+        return (self.id, self.name, self.identity, self._shape()) == (
+            other.id,
+            other.name,
+            other.identity,
+            other._shape(),
+        )
+
+    def _shape(self) -> list[tuple[str, int, int, bool]]:
+        return [(column.name, column.type_oid, column.modifier, column.key) for column in self.columns]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "schema": self.name.schema,
+            "name": self.name.name,
+            "identity": self.identity.value,
+            "columns": [
+                {
+                    "name": column.name,
+                    "type_oid": column.type_oid,
+                    "type_name": column.type_name,
+                    "modifier": column.modifier,
+                    "nullable": column.nullable,
+                    "key": column.key,
+                }
+                for column in self.columns
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> TableSchema:
+        return cls(
+            id=TableId(data["id"]),
+            name=TableName(data["schema"], data["name"]),
+            identity=ReplicaIdentity(data["identity"]),
+            columns=tuple(Column(**column) for column in data["columns"]),
+        )

@@ -1,0 +1,66 @@
+"""Confluent's wire format: byte 0x00, four bytes schema id (big endian), Avro binary."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import struct
+from typing import Any
+
+import fastavro
+
+from schemas.errors import LogError
+from schemas.identifiers import SchemaId
+
+HEADER_BYTES = 5
+_HEADER = struct.Struct(">bI")
+
+
+class NotOurRecord(LogError):
+    """A record on one of our topics that penstock did not write."""
+
+    solution = "Find the foreign producer and take its write permission away; then run `penstock resync TABLE`."
+
+
+def header(schema: SchemaId) -> bytes:
+    return _HEADER.pack(0, schema)
+
+
+def schema_id_of(record: bytes) -> SchemaId:
+    if len(record) < HEADER_BYTES or record[0] != 0:
+        raise NotOurRecord("A record does not begin with the header of Confluent's wire format.")
+    return SchemaId(_HEADER.unpack_from(record)[1])
+
+
+def derived_id(schema: object) -> SchemaId:
+    """31 bits of the SHA-256 of the schema's canonical JSON: nothing is allotted, nothing races."""
+    canonical = json.dumps(schema, sort_keys=True, separators=(",", ":"))
+    return SchemaId(int.from_bytes(hashlib.sha256(canonical.encode()).digest()[:4], "big") & 0x7FFF_FFFF)
+
+
+class FixedCodec:
+    """Bytes of the records whose schema is part of the protocol: checkpoints, feedback, control."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self._schema = fastavro.parse_schema(schema)
+        self._name = schema["name"]
+        self._id = derived_id(schema)
+
+    def encode(self, value: dict[str, Any]) -> bytes:
+        out = io.BytesIO()
+        out.write(header(self._id))
+        fastavro.schemaless_writer(out, self._schema, value)
+        return out.getvalue()
+
+    def decode(self, record: bytes) -> dict[str, Any]:
+        if schema_id_of(record) != self._id:
+            raise NotOurRecord(f"A record is not a {self._name} of this version of penstock.")
+        try:
+            value = fastavro.schemaless_reader(
+                io.BytesIO(record[HEADER_BYTES:]), self._schema, None, return_record_name=True
+            )
+        except (EOFError, ValueError, IndexError, KeyError, TypeError) as error:
+            raise NotOurRecord(f"A record has the header of a {self._name}, but not its body.") from error
+        assert isinstance(value, dict)  # noqa: S101 -- every fixed schema is a record
+        return value

@@ -1,0 +1,254 @@
+"""The pipeline's log on Kafka: topics made, measured and read by offset.
+
+Both stages and `status` use it for the small topics (checkpoints, schemas, feedback, control). Rows are read by Spark and
+written by capture's producer, never here. Every topic has one partition.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from schemas.connections import KafkaConfig
+from schemas.errors import LogError, Retry
+
+_POLL_SECONDS = 0.5
+
+
+class BrokerUnreachable(LogError):
+    """No broker answers."""
+
+    retry = Retry.TIMED
+    solution = "Start the broker, or correct `kafka.bootstrap_servers` and the network between."
+
+
+class TopicMissing(LogError):
+    """A topic of the pipeline is not there."""
+
+    solution = (
+        "If it was deleted, run `penstock resync TABLE`; if this is another cluster, correct `kafka.bootstrap_servers`."
+    )
+
+
+class TopicExists(LogError):
+    """A topic that must be new is there already."""
+
+
+class KafkaRefused(LogError):
+    """The broker answered with an error that penstock has no other name for."""
+
+    solution = "Look at the broker's log; check permissions and quotas of this client."
+
+
+class TopicKind(enum.Enum):
+    """How Kafka treats old records of a topic."""
+
+    RECORDS = "records"
+    LATEST = "latest by key"
+
+
+class Record(NamedTuple):
+    """One record of a small topic."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+
+
+_AWAY = {
+    KafkaError._TRANSPORT,  # noqa: SLF001 -- confluent-kafka names its local errors so
+    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+    KafkaError._RESOLVE,  # noqa: SLF001
+    KafkaError._TIMED_OUT,  # noqa: SLF001
+    KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001
+    KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
+}
+_MISSING = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+}
+
+
+def log_error(error: KafkaError, what: str) -> LogError:
+    """The one place where Kafka's error codes become ours."""
+    if error.code() in _AWAY:
+        return BrokerUnreachable(f"No Kafka broker answered while {what} ({error.name()}).")
+    if error.code() in _MISSING:
+        return TopicMissing(f"A topic does not exist: {what}.")
+    if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+        return TopicExists(f"A topic exists already: {what}.")
+    return KafkaRefused(f"Kafka refused {what}: {error.str()}.")
+
+
+class KafkaLog:
+    """One client of the small topics. Not safe for several threads."""
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self._config = config
+        self._patience = config.patience.total_seconds()
+        self._admin = AdminClient(config.client_settings() | {"log_level": 0})
+        self._consumer: Consumer | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def topics(self) -> set[str]:
+        """Every topic of the cluster; also the way to ask whether a broker is there at all."""
+        try:
+            return set(self._admin.list_topics(timeout=self._patience).topics)
+        except KafkaException as error:
+            raise log_error(error.args[0], f"asking {self._config.bootstrap_servers} for its topics") from error
+
+    def create(self, topic: str, kind: TopicKind) -> None:
+        """Makes a topic; raises TopicExists where it is there already."""
+        settings = {"max.message.bytes": str(int(self._config.max_record))}
+        match kind:
+            case TopicKind.RECORDS:
+                retention = int(self._config.retention.total_seconds() * 1000)
+                settings |= {"cleanup.policy": "delete", "retention.ms": str(retention)}
+            case TopicKind.LATEST:
+                settings |= {"cleanup.policy": "compact"}
+        wanted = NewTopic(topic, 1, self._config.replication_factor, config=settings)
+        future = self._admin.create_topics([wanted], operation_timeout=self._patience)[topic]
+        try:
+            future.result(self._patience)
+        except KafkaException as error:
+            raise log_error(error.args[0], f"creating the topic {topic}") from error
+
+    def ensure(self, topic: str, kind: TopicKind) -> None:
+        try:
+            self.create(topic, kind)
+        except TopicExists:
+            return
+
+    def delete(self, topics: Iterable[str]) -> None:
+        for topic, future in self._admin.delete_topics(list(topics), operation_timeout=self._patience).items():
+            try:
+                future.result(self._patience)
+            except KafkaException as error:
+                if error.args[0].code() not in _MISSING:
+                    raise log_error(error.args[0], f"deleting the topic {topic}") from error
+
+    def ends(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
+        """The offset after the last record of each topic."""
+        return self._offsets(topics, OffsetSpec.latest())
+
+    def begins(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
+        """The offset of the oldest record that retention has left."""
+        return self._offsets(topics, OffsetSpec.earliest())
+
+    def _offsets(self, topics: Iterable[str], spec: OffsetSpec) -> dict[str, tuple[int, ...]]:
+        wanted = {TopicPartition(topic, 0): spec for topic in topics}
+        if not wanted:
+            return {}
+        found: dict[str, tuple[int, ...]] = {}
+        for partition, future in self._admin.list_offsets(wanted, request_timeout=self._patience).items():
+            try:
+                found[partition.topic] = (future.result(self._patience).offset,)
+            except KafkaException as error:
+                raise log_error(error.args[0], f"asking for the offsets of {partition.topic}") from error
+        return found
+
+    def read(self, topic: str, start: int, end: int) -> Iterator[Record]:
+        """The records with start <= offset < end that retention and compaction have left, in order."""
+        if start >= end:
+            return
+        consumer = self._assign(topic, start)
+        silent = 0.0
+        while True:
+            message = consumer.poll(_POLL_SECONDS)
+            if message is None:
+                silent += _POLL_SECONDS
+                if silent >= self._patience:
+                    raise BrokerUnreachable(f"No Kafka broker answered while reading {topic}.")
+                continue
+            silent = 0.0
+            error = message.error()
+            if error is not None:
+                if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+                    return
+                raise log_error(error, f"reading {topic}")
+            if _offset(message) >= end:
+                return
+            yield _record(message)
+            if _offset(message) == end - 1:
+                return
+
+    def read_all(self, topic: str) -> Iterator[Record]:
+        return self.read(topic, OFFSET_BEGINNING, self.ends([topic])[topic][0])
+
+    def last(self, topic: str, count: int) -> list[Record]:
+        """At most the `count` newest records."""
+        end = self.ends([topic])[topic][0]
+        begin = self.begins([topic])[topic][0]
+        return list(self.read(topic, max(begin, end - count), end))
+
+    def _assign(self, topic: str, start: int) -> Consumer:
+        if self._consumer is None:
+            self._consumer = Consumer(
+                self._config.client_settings()
+                | {
+                    "group.id": "penstock",
+                    "enable.auto.commit": False,
+                    "enable.partition.eof": True,
+                    "auto.offset.reset": "earliest",
+                    "log_level": 0,
+                }
+            )
+        self._consumer.assign([TopicPartition(topic, 0, start)])
+        return self._consumer
+
+
+class Tail:
+    """New records of one small topic as they come, without waiting."""
+
+    def __init__(self, config: KafkaConfig, topic: str, start: int = OFFSET_BEGINNING) -> None:
+        self._topic = topic
+        self._consumer = Consumer(
+            config.client_settings()
+            | {"group.id": "penstock", "enable.auto.commit": False, "auto.offset.reset": "earliest", "log_level": 0}
+        )
+        self._consumer.assign([TopicPartition(topic, 0, start)])
+
+    def new(self) -> Iterator[Record]:
+        """What has arrived since the last call. A broker that is away means nothing new, not an error."""
+        while (message := self._consumer.poll(0)) is not None:
+            error = message.error()
+            if error is None:
+                yield _record(message)
+            elif error.code() in _MISSING:
+                raise log_error(error, f"reading {self._topic}")
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None  # noqa: S101 -- a delivered message has one
+    return offset
+
+
+def _record(message: Message) -> Record:
+    return Record(_offset(message), _bytes(message.key()), _bytes(message.value()), message.timestamp()[1])
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

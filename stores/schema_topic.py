@@ -1,0 +1,86 @@
+"""Schema id <-> schema, kept on the schema topic, so that no registry service is needed.
+
+A value schema travels with the table schema it was made from: who reads a record finds there names, types and keys.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Producer
+
+from schemas.connections import KafkaConfig
+from schemas.errors import LogError
+from schemas.identifiers import SchemaId
+from schemas.table import TableSchema
+from schemas.wire import derived_id
+from stores.kafka_log import BrokerUnreachable, KafkaLog
+
+
+class UnknownSchema(LogError):
+    """A record names a schema that the schema topic does not hold."""
+
+    solution = "Restore the schema topic, or run `penstock resync TABLE`."
+
+
+@dataclass(frozen=True)
+class RegisteredSchema:
+    """An Avro schema, and for values the table it describes."""
+
+    id: SchemaId
+    avro: dict[str, Any]
+    table: TableSchema | None
+
+
+class SchemaTopic:
+    """The book of schemas. Reads come from memory; an unknown id makes it read the topic once more."""
+
+    def __init__(self, config: KafkaConfig, log: KafkaLog, topic: str) -> None:
+        self._config = config
+        self._log = log
+        self._topic = topic
+        self._known: dict[SchemaId, RegisteredSchema] = {}
+        self._read_to = 0
+
+    def get(self, wanted: SchemaId) -> RegisteredSchema:
+        if wanted not in self._known:
+            self._refresh()
+        try:
+            return self._known[wanted]
+        except KeyError:
+            raise UnknownSchema(f"Schema {wanted} is not on the topic {self._topic}.") from None
+
+    def register(self, avro: dict[str, Any], table: TableSchema | None) -> SchemaId:
+        """Durable on the topic when it returns. Registering the same schema again changes nothing."""
+        content = {"avro": avro, "table": table.to_json() if table else None}
+        schema = RegisteredSchema(derived_id(content), avro, table)
+        if schema.id not in self._known:
+            self._refresh()
+        known = self._known.get(schema.id)
+        if known is None:
+            self._write(schema.id, content)
+            self._known[schema.id] = schema
+        elif known != schema:
+            raise LogError(f"Two schemas share the id {schema.id}.", solution="Change any column of one of the tables.")
+        return schema.id
+
+    def _refresh(self) -> None:
+        end = self._log.ends([self._topic])[self._topic][0]
+        for record in self._log.read(self._topic, self._read_to, end):
+            if record.key is None or record.value is None:
+                continue
+            content = json.loads(record.value)
+            table = TableSchema.from_json(content["table"]) if content["table"] else None
+            found = RegisteredSchema(SchemaId(int(record.key)), content["avro"], table)
+            self._known[found.id] = found
+        self._read_to = end
+
+    def _write(self, schema: SchemaId, content: dict[str, Any]) -> None:
+        producer = Producer(
+            self._config.client_settings() | {"acks": "all", "enable.idempotence": True, "log_level": 0}
+        )
+        producer.produce(self._topic, key=str(schema), value=json.dumps(content).encode())
+        if producer.flush(self._config.patience.total_seconds()) > 0:
+            raise BrokerUnreachable(f"No Kafka broker took a schema on {self._topic}.")

@@ -1,0 +1,104 @@
+"""Values for tests: each builder gives a plain one, and takes only what the test is about."""
+
+from __future__ import annotations
+
+import struct
+from typing import assert_never
+
+from capture.pgoutput.messages import (
+    UNCHANGED,
+    Begin,
+    Commit,
+    Delete,
+    Insert,
+    LogicalMessage,
+    Message,
+    Origin,
+    Relation,
+    Truncate,
+    TupleData,
+    Type,
+    Update,
+)
+from schemas.identifiers import TableId, TableName
+from schemas.pg_types.registry import pg_type
+from schemas.table import Column, ReplicaIdentity, TableSchema
+
+TEXT = 25
+INT8 = 20
+_MICROSECONDS_TO_2000 = 946_684_800_000_000
+
+
+def a_column(name: str = "note", type_oid: int = TEXT, *, nullable: bool = True, key: bool = False) -> Column:
+    return Column(name, type_oid, pg_type(type_oid).name, nullable=nullable, key=key)
+
+
+def a_table(
+    *columns: Column,
+    name: TableName = TableName("public", "orders"),  # noqa: B008 -- a constant
+    table_id: int = 16_384,
+    identity: ReplicaIdentity = ReplicaIdentity.DEFAULT,
+) -> TableSchema:
+    """A table of the given columns; without any, `id int8 primary key, note text`."""
+    default = (a_column("id", INT8, nullable=False, key=True), a_column())
+    return TableSchema(TableId(table_id), name, columns or default, identity)
+
+
+def encode_message(message: Message) -> bytes:  # noqa: C901, PLR0911 -- one case a message
+    """The bytes in which pgoutput sends a message."""
+    match message:
+        case Insert():
+            return struct.pack(">cIc", b"I", message.relation, b"N") + _tuple(message.new)
+        case Update():
+            old = b""
+            if message.old is not None and message.old_kind is not None:
+                old = message.old_kind.value.encode() + _tuple(message.old)
+            return struct.pack(">cI", b"U", message.relation) + old + b"N" + _tuple(message.new)
+        case Delete():
+            return struct.pack(">cI", b"D", message.relation) + message.old_kind.value.encode() + _tuple(message.old)
+        case Begin():
+            return struct.pack(">cQqI", b"B", message.final_lsn, _wire_time(message.commit_ts), message.xid)
+        case Commit():
+            return struct.pack(">cBQQq", b"C", 0, message.lsn, message.end_lsn, _wire_time(message.commit_ts))
+        case Relation():
+            head = struct.pack(">cI", b"R", message.id) + _name(message.schema) + _name(message.name)
+            columns = b"".join(
+                struct.pack(">B", column.key)
+                + _name(column.name)
+                + struct.pack(">Ii", column.type_oid, column.modifier)
+                for column in message.columns
+            )
+            return head + message.identity.value.encode() + struct.pack(">H", len(message.columns)) + columns
+        case Type():
+            return struct.pack(">cI", b"Y", message.oid) + _name(message.schema) + _name(message.name)
+        case Truncate():
+            flags = message.cascade | message.restart_identity << 1
+            count = len(message.relations)
+            return struct.pack(f">cIB{count}I", b"T", count, flags, *message.relations)
+        case LogicalMessage():
+            head = struct.pack(">cBQ", b"M", message.transactional, message.lsn)
+            return head + _name(message.prefix) + struct.pack(">I", len(message.content)) + message.content
+        case Origin():
+            return struct.pack(">cQ", b"O", message.lsn) + _name(message.name)
+        case _:
+            assert_never(message)
+
+
+def _tuple(values: TupleData) -> bytes:
+    out = struct.pack(">H", len(values))
+    for value in values:
+        if value is None:
+            out += b"n"
+        elif value is UNCHANGED:
+            out += b"u"
+        else:
+            out += b"t" + struct.pack(">I", len(value)) + value
+    return out
+
+
+def _name(text: str) -> bytes:
+    return text.encode() + b"\0"
+
+
+def _wire_time(since_1970: int) -> int:
+    return since_1970 - _MICROSECONDS_TO_2000

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from console.cli import app
+
+BROKEN = """
+[pipeline]
+name = "shop"
+[source]
+dsn = "postgresql://shop:s3cr3t-word@db.example/shop"
+publicaton = "shop_pub"
+[destinations.lake]
+type = "duckdb"
+path = "shop.duckdb"
+"""
+
+
+def penstock(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+def test_help_lists_every_verb() -> None:
+    result = penstock("--help")
+
+    assert result.exit_code == 0
+    for verb in ("demo", "run", "capture", "apply", "status", "doctor", "wait", "resync"):
+        assert verb in result.stdout
+
+
+def test_the_version_is_printed() -> None:
+    result = penstock("--version")
+
+    assert result.exit_code == 0
+    assert result.stdout.startswith("penstock 0.")
+
+
+@pytest.mark.parametrize("verb", ["run", "capture", "apply", "status", "doctor"])
+def test_a_missing_file_ends_each_verb_with_reason_and_solution(verb: str, tmp_path: Path) -> None:
+    result = penstock(verb, "-c", str(tmp_path / "penstock.toml"))
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: There is no configuration file")
+    assert "\nsolution: Write it" in result.stderr
+
+
+def test_an_unknown_key_is_told_with_its_suggestion_and_no_secret(tmp_path: Path) -> None:
+    path = tmp_path / "penstock.toml"
+    path.write_text(BROKEN)
+
+    result = penstock("status", "-c", str(path))
+
+    assert result.exit_code == 1
+    assert "unknown key source.publicaton; did you mean publication?" in result.stderr
+    assert "s3cr3t-word" not in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["statsu"],
+        ["status", "--no-such-option"],
+        ["wait"],
+        ["wait", "--lsn", "not an lsn"],
+        ["resync"],
+        ["demo", "--seconds", "-1"],
+    ],
+)
+def test_wrong_usage_has_exit_code_2(arguments: list[str]) -> None:
+    assert penstock(*arguments).exit_code == 2
+
+
+def test_a_failure_prints_no_traceback(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "console.cli", "status", "-c", str(tmp_path / "penstock.toml")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("error: ")
+
+
+def test_help_imports_neither_spark_nor_duckdb() -> None:
+    code = "import sys, console.cli; print([m for m in ('pyspark', 'duckdb', 'pandas', 'pyarrow') if m in sys.modules])"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+
+    assert done.stdout.strip() == "[]"

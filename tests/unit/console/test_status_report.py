@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from console.config import Config, load
+from console.status import LogState, SlotState, SourceState, held_by, status, tables_behind
+from schemas.checkpoint import Checkpoint, Moved
+from schemas.errors import Retry
+from schemas.feedback import Feedback, TableReport
+from schemas.identifiers import DestinationName, Epoch, LogId, SchemaId, TableName
+from schemas.lsn import Lsn
+from schemas.phases import DataSync, Errored, Phase, Ready
+
+SECOND = 1_000_000
+NOW = 1_000 * SECOND
+LAKE = DestinationName("lake")
+ORDERS = TableName("public", "orders")
+EVENTS = TableName("public", "events")
+SLOT = SlotState(active_pid=7, confirmed_flush_lsn=Lsn(100), restart_lsn=Lsn(50), wal_status="reserved")
+SOURCE = SourceState(wal_lsn=Lsn(500), now=NOW, slot=SLOT)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    path = tmp_path / "penstock.toml"
+    path.write_text(
+        """
+        pipeline.name = "shop"
+        source.dsn = "dbname=shop"
+        source.publication = "p"
+        kafka.bootstrap_servers = "broker:9092"
+        destinations.lake.type = "duckdb"
+        destinations.lake.path = "x.duckdb"
+        destinations.screen.type = "stdout"
+        """
+    )
+    return load(path, {})
+
+
+def a_checkpoint(start: int, lsn: int, seconds_ago: float, *topics: str) -> Checkpoint:
+    moved = tuple(Moved(topic, SchemaId(1), 1, 10) for topic in topics)
+    moment = NOW - int(seconds_ago * SECOND)
+    return Checkpoint(
+        LogId("log"), Epoch(1), False, Lsn(start), Lsn(lsn), commit_ts=moment, emitted_at=moment + 1000, moved=moved
+    )
+
+
+def a_feedback(lsn: int, *tables: tuple[TableName, Phase, int], log_id: str = "log") -> Feedback:
+    reports = tuple(TableReport(name, phase, Lsn(at), Lsn(20), 5) for name, phase, at in tables)
+    return Feedback(LAKE, LogId(log_id), Lsn(lsn), NOW - 60 * SECOND, NOW, reports)
+
+
+THREE = (
+    a_checkpoint(0, 100, 30, "shop.public.orders"),
+    a_checkpoint(100, 200, 20, "shop.public.events"),
+    a_checkpoint(200, 300, 10, "shop.public.orders"),
+)
+
+
+def test_a_destination_at_the_last_checkpoint_has_no_lag_in_seconds(config: Config) -> None:
+    report = status(config, SOURCE, LogState(THREE, {LAKE: a_feedback(300)}))
+
+    assert report["destinations"]["lake"]["lag_seconds"] == 0
+    assert report["destinations"]["lake"]["lag_bytes"] == 200
+
+
+def test_lag_in_seconds_is_the_age_of_the_oldest_rows_that_are_lacking(config: Config) -> None:
+    report = status(config, SOURCE, LogState(THREE, {LAKE: a_feedback(100)}))
+
+    assert report["destinations"]["lake"]["lag_seconds"] == 20
+
+
+def test_a_table_lags_only_behind_its_own_rows(config: Config) -> None:
+    feedback = a_feedback(100, (ORDERS, Ready(), 100), (EVENTS, Ready(), 100))
+
+    tables = status(config, SOURCE, LogState(THREE, {LAKE: feedback}))["destinations"]["lake"]["tables"]
+
+    assert tables["public.orders"]["lag_seconds"] == 10
+    assert tables["public.events"]["lag_seconds"] == 20
+
+
+def test_empty_checkpoints_that_are_lacking_are_no_lag_in_seconds(config: Config) -> None:
+    idle = (*THREE, a_checkpoint(300, 400, 1))
+
+    report = status(config, SOURCE, LogState(idle, {LAKE: a_feedback(300)}))
+
+    assert report["destinations"]["lake"]["lag_seconds"] == 0
+
+
+def test_a_table_tells_phase_rows_position_and_why_it_is_held(config: Config) -> None:
+    held = Errored("too long", "make it shorter", Retry.MANUAL, 1, Ready())
+    feedback = a_feedback(300, (ORDERS, held, 100))
+
+    table = status(config, SOURCE, LogState(THREE, {LAKE: feedback}))["destinations"]["lake"]["tables"]["public.orders"]
+
+    assert table == {
+        "phase": "Errored",
+        "rows_copied": 5,
+        "position": "0/64",
+        "generation": "0/14",
+        "lag_bytes": 400,
+        "lag_seconds": 10,
+        "reason": "too long",
+        "solution": "make it shorter",
+    }
+
+
+def test_capture_lags_by_the_age_of_what_it_captured_last(config: Config) -> None:
+    report = status(config, SOURCE, LogState(THREE, {}))
+
+    assert report["capture"] == {"checkpoint_lsn": "0/12C", "lag_bytes": 200, "lag_seconds": 10}
+
+
+def test_wal_is_held_by_the_destination_furthest_behind(config: Config) -> None:
+    feedback = a_feedback(100)
+    screen = Feedback(DestinationName("screen"), LogId("log"), Lsn(200), NOW, NOW)
+
+    log = LogState(THREE, {LAKE: feedback, screen.destination: screen})
+
+    assert held_by(config, SOURCE, log) == ["lake"]
+    assert status(config, SOURCE, log)["slot"]["wal_held_bytes"] == 450
+
+
+def test_wal_is_held_by_a_destination_that_has_not_spoken_in_this_log(config: Config) -> None:
+    assert held_by(config, SOURCE, LogState(THREE, {LAKE: a_feedback(300)})) == ["screen"]
+    assert held_by(config, SOURCE, LogState(THREE, {LAKE: a_feedback(300, log_id="older")})) == ["lake", "screen"]
+
+
+def test_wal_is_held_by_capture_where_every_destination_is_level_or_capture_does_not_run(config: Config) -> None:
+    screen = Feedback(DestinationName("screen"), LogId("log"), Lsn(300), NOW, NOW)
+    level = LogState(THREE, {LAKE: a_feedback(300), screen.destination: screen})
+    idle = SourceState(Lsn(500), NOW, SlotState(None, Lsn(100), Lsn(50), "reserved"))
+
+    assert held_by(config, SOURCE, level) == ["capture"]
+    assert held_by(config, idle, LogState(THREE, {})) == ["capture"]
+
+
+def test_wal_that_is_acknowledged_is_held_by_nobody(config: Config) -> None:
+    quiet = SourceState(Lsn(300), NOW, SlotState(7, Lsn(300), Lsn(50), "reserved"))
+
+    assert held_by(config, quiet, LogState(THREE, {LAKE: a_feedback(300)})) == []
+
+
+def test_a_source_that_does_not_answer_is_told_and_the_rest_is_shown(config: Config) -> None:
+    report = status(config, None, LogState(THREE, {LAKE: a_feedback(300)}))
+
+    assert report["source"] == {"wal_lsn": None, "reachable": False}
+    assert report["destinations"]["lake"]["lsn"] == "0/12C"
+
+
+def test_a_table_that_is_copied_is_behind_though_its_destination_is_not() -> None:
+    feedback = a_feedback(300, (ORDERS, Ready(), 200), (EVENTS, DataSync(), 300))
+
+    behind = tables_behind(feedback, Lsn(300), [ORDERS, TableName("public", "new")])
+
+    assert [str(each.table) if isinstance(each, TableReport) else str(each) for each in behind] == [
+        "public.new",
+        "public.events",
+    ]

@@ -1,0 +1,153 @@
+"""Checkpoint, feedback and control records: what is written is what is read."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.checkpoint import (
+    Checkpoint,
+    CopyFinished,
+    CopyStarted,
+    Marker,
+    Moved,
+    SchemaChanged,
+    TableErrored,
+    TableRemoved,
+)
+from schemas.control import Command, Control
+from schemas.errors import Retry
+from schemas.feedback import Feedback, TableReport
+from schemas.identifiers import DestinationName, Epoch, LogId, SchemaId, TableName
+from schemas.lsn import Lsn, Position
+from schemas.phases import Catchup, DataSync, Errored, FinishedCopy, Init, Phase, Ready, SyncDone, SyncWait
+from schemas.wire import NotOurRecord, derived_id, header, schema_id_of
+
+LONGS = st.integers(0, 2**63 - 1)
+LSNS = LONGS.map(Lsn)
+IDS = st.integers(0, 2**31 - 1).map(SchemaId)
+LOGS = st.text().map(LogId)
+TABLES = st.builds(TableName, st.text(), st.text())
+POSITIONS = st.builds(Position, LSNS, LONGS)
+OFFSETS = st.lists(LONGS, max_size=3).map(tuple)
+MARKERS: st.SearchStrategy[Marker] = st.one_of(
+    st.builds(CopyStarted, TABLES, IDS, LSNS, st.text(), st.text(), LONGS, LONGS),
+    st.builds(CopyFinished, TABLES, LSNS, LONGS, OFFSETS, LSNS),
+    st.builds(SchemaChanged, TABLES, POSITIONS, IDS, st.booleans()),
+    st.builds(TableRemoved, TABLES),
+    st.builds(TableErrored, TABLES, POSITIONS, st.text(), st.text()),
+)
+CHECKPOINTS = st.builds(
+    Checkpoint,
+    log_id=LOGS,
+    epoch=LONGS.map(Epoch),
+    opens=st.booleans(),
+    start=LSNS,
+    lsn=LSNS,
+    commit_ts=LONGS,
+    emitted_at=LONGS,
+    moved=st.lists(st.builds(Moved, st.text(), IDS, LONGS, LONGS), max_size=3).map(tuple),
+    ends=st.dictionaries(st.text(), OFFSETS, max_size=3),
+    control=LONGS,
+    markers=st.lists(MARKERS, max_size=4).map(tuple),
+)
+STORED = st.one_of(
+    st.sampled_from([Init(), DataSync(), FinishedCopy(), Ready()]),
+    st.builds(SyncDone, LSNS),
+)
+PHASES: st.SearchStrategy[Phase] = st.one_of(
+    STORED,
+    st.just(SyncWait()),
+    st.builds(Catchup, LSNS),
+    st.builds(Errored, st.text(), st.text(), st.sampled_from(Retry), st.integers(0, 99), STORED),
+)
+FEEDBACKS = st.builds(
+    Feedback,
+    destination=st.text().map(DestinationName),
+    log_id=LOGS,
+    lsn=LSNS,
+    commit_ts=LONGS,
+    applied_at=LONGS,
+    tables=st.lists(st.builds(TableReport, TABLES, PHASES, LSNS, LSNS, LONGS), max_size=3).map(tuple),
+)
+CONTROL = Control("7f", Command.RESYNC, TableName("public", "orders"))
+
+
+@given(CHECKPOINTS)
+def test_a_checkpoint_is_read_as_it_was_written(checkpoint: Checkpoint) -> None:
+    assert Checkpoint.decode(checkpoint.encode()) == checkpoint
+
+
+def test_a_checkpoint_of_nothing_is_read_as_it_was_written() -> None:
+    empty = Checkpoint(LogId("log"), Epoch(1), opens=True, start=Lsn(1), lsn=Lsn(1), commit_ts=0, emitted_at=0)
+
+    assert Checkpoint.decode(empty.encode()) == empty
+
+
+def test_positions_of_a_read_checkpoint_are_lsns_not_numbers() -> None:
+    table = TableName("public", "orders")
+    markers = (
+        CopyFinished(table, Lsn(1), 0, (), Lsn(2)),
+        TableErrored(table, Position(Lsn(3), 4), "reason", "solution"),
+    )
+    written = Checkpoint(
+        LogId("log"), Epoch(1), opens=False, start=Lsn(1), lsn=Lsn(2), commit_ts=0, emitted_at=0, markers=markers
+    )
+
+    finished, errored = Checkpoint.decode(written.encode()).markers
+
+    assert isinstance(finished, CopyFinished)
+    assert isinstance(errored, TableErrored)
+    assert {type(lsn) for lsn in (finished.generation, finished.last, errored.position.commit_lsn)} == {Lsn}
+
+
+@given(FEEDBACKS)
+def test_a_feedback_is_read_as_it_was_written(feedback: Feedback) -> None:
+    assert Feedback.decode(feedback.encode()) == feedback
+
+
+@given(st.text(), st.sampled_from(Command), TABLES)
+def test_a_command_is_read_as_it_was_written(name: str, command: Command, table: TableName) -> None:
+    control = Control(name, command, table)
+
+    assert Control.decode(control.encode()) == control
+
+
+def test_a_record_of_another_kind_is_refused() -> None:
+    with pytest.raises(NotOurRecord, match="not a Feedback"):
+        Feedback.decode(CONTROL.encode())
+
+
+@pytest.mark.parametrize("record", [b"", b"\0\0\0\0", b"\1\0\0\0\0", b'{"id": 1}'])
+def test_a_record_without_the_header_is_refused(record: bytes) -> None:
+    with pytest.raises(NotOurRecord, match="header"):
+        Control.decode(record)
+
+
+@given(IDS)
+def test_the_header_is_a_zero_and_the_schema_id_in_four_bytes(schema: SchemaId) -> None:
+    assert header(schema) == b"\0" + struct.pack(">I", schema)
+    assert schema_id_of(header(schema) + b"body") == schema
+
+
+def test_the_id_of_a_schema_is_31_bits_of_its_sha_256_for_ever() -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", "long"]}]}
+    reordered = {"name": "R", "fields": [{"type": ["null", "long"], "name": "a"}], "type": "record"}
+
+    assert derived_id(schema) == derived_id(reordered) == 1_954_877_456
+    assert derived_id({**schema, "name": "S"}) != derived_id(schema)
+
+
+def test_the_ids_of_the_protocol_records_do_not_drift() -> None:
+    ids = {
+        "checkpoint": schema_id_of(
+            Checkpoint(LogId(""), Epoch(0), opens=True, start=Lsn(0), lsn=Lsn(0), commit_ts=0, emitted_at=0).encode()
+        ),
+        "feedback": schema_id_of(Feedback(DestinationName(""), LogId(""), Lsn(0), 0, 0).encode()),
+        "control": schema_id_of(CONTROL.encode()),
+    }
+
+    assert ids == {"checkpoint": 276_338_170, "feedback": 1_865_480_964, "control": 577_908_289}
