@@ -16,6 +16,10 @@ class DestinationConfig(BaseModel, frozen=True, extra="allow"):
 
     type: str = Field(description="`duckdb`, `memory`, `stdout`, or the name of an installed destination.")
 
+    def __repr__(self) -> str:
+        """Without the options: they may hold a password."""
+        return f"DestinationConfig(type={self.type!r})"
+
     @property
     def options(self) -> dict[str, Any]:
         return dict(self.model_extra or {})

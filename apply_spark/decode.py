@@ -1,7 +1,7 @@
 """Raw records to typed rows by schema id, and the part of them that belongs to a window.
 
-`from_avro` cannot know that a schema is wrong: the header is compared and cut off first, and the writer's schema is the one
-of its id. What is read is `schemas.envelope.reader_schema`: plain numbers and text.
+`from_avro` cannot know that a schema is wrong: the header is compared and cut off first, and the writer's schema is
+the one of its id. What is read is `schemas.envelope.reader_schema`: plain numbers and text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stores.schema_topic import RegisteredSchema
 
 
 def decoded(raw: DataFrame, topic: str, schema: RegisteredSchema) -> DataFrame:
-    """The records of one schema on one topic: `commit_lsn`, `ordinal`, `epoch`, `op`, `before`, `after`, `unchanged`."""
+    """The records of one schema on one topic: commit_lsn, ordinal, epoch, op, before, after, unchanged."""
     ours = (F.col("topic") == topic) & (F.substring("value", 1, HEADER_BYTES) == F.lit(header(schema.id)))
     body: Column = F.expr(f"substring(value, {HEADER_BYTES + 1})")
     options = {"avroSchema": json.dumps(reader_schema(schema.avro)), "mode": "FAILFAST"}

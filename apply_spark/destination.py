@@ -16,9 +16,10 @@ from schemas.table import TableSchema
 class TableChanges:
     """What an interval does to one table, folded: first the truncate, then every row at most once.
 
-    With a key, `rows` has the columns `deleted` (boolean), `key` (struct of the key columns), `row` (struct of all columns;
-    null where deleted), `missing` (names of fields that were never sent) and `base` (the key under which the destination
-    holds them, before this batch). Without a key: `row`, and `net`, how many copies of it come (above 0) or go (below 0).
+    With a key, `rows` has the columns `deleted` (boolean), `key` (struct of the key columns), `row` (struct of all
+    columns; null where deleted), `missing` (names of fields that were never sent) and `base` (the key under which the
+    destination holds them, before this batch). Without a key: `row`, and `net`, how many copies of it come (above 0)
+    or go (below 0).
     Field names are `schemas.envelope.avro_name` of the column names; values are as in Avro, without logical types."""
 
     schema: TableSchema

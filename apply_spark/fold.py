@@ -9,6 +9,7 @@ fold       the last life of every key; unsent columns are looked up from life to
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
@@ -27,6 +28,8 @@ class Contents:
     """Rows with columns that were not sent."""
     takes_away: int
     """Updates and deletes."""
+    moves: int
+    """Key changes."""
     truncated_at: Position | None
 
 
@@ -37,6 +40,7 @@ def contents_columns() -> list[Column]:
         F.count(F.lit(1)).alias("rows"),
         F.count_if(F.size("unchanged") > 0).alias("partial"),
         F.count_if(F.col("op").isin("u", "d")).alias("takes_away"),
+        F.count_if((F.col("op") == "c") & F.col("before").isNotNull()).alias("moves"),
         F.max(F.when(F.col("op") == "t", position)).alias("truncated_at"),
     ]
 
@@ -52,7 +56,10 @@ def fold(rows: DataFrame, schema: TableSchema, contents: Contents) -> DataFrame:
     keyed = changes.withColumn(
         "key", _key(schema, F.when(F.col("after").isNotNull(), F.col("after")).otherwise(F.col("before")))
     )
-    return _fill(_lives(keyed, schema), schema) if contents.partial else _latest(keyed)
+    if not contents.partial:
+        return _latest(keyed)
+    lives = _lives(keyed, schema)
+    return _result(_filled(lives, schema) if contents.moves else _newest(lives), schema)
 
 
 def _key(schema: TableSchema, image: Column) -> Column:
@@ -103,38 +110,41 @@ def _lives(keyed: DataFrame, schema: TableSchema) -> DataFrame:
     )
 
 
-def _fill(lives: DataFrame, schema: TableSchema) -> DataFrame:
-    """The last life of each key, filled from the lives it moved from, one join for each move in a chain."""
-    lives = lives.cache()
-    columns = [f"sent_{index}" for index in range(len(schema.columns))]
+def _newest(lives: DataFrame) -> DataFrame:
+    """The last life of each key. One that began before the interval has its base at the destination, under its key."""
     newest = Window.partitionBy("key").orderBy(F.col("life").desc())
-    filled = (
-        lives.withColumn("rank", F.row_number().over(newest))
-        .where("rank = 1")
-        .drop("rank")
-        .withColumn("base", F.when(F.col("life") == 0, F.col("key")))
-    )
-    incomplete = F.lit(False)
-    for column in columns:
-        incomplete = incomplete | F.col(column).isNull()
+    last = lives.withColumn("rank", F.row_number().over(newest)).where("rank = 1").drop("rank")
+    return last.withColumn("base", F.when(F.col("life") == 0, F.col("key")))
+
+
+def _filled(lives: DataFrame, schema: TableSchema) -> DataFrame:
+    """The last lives, filled from the lives they moved from: one join for each move in a chain."""
+    lives = lives.localCheckpoint()  # read once for every move in a chain; let go with the last reference
+    columns = _sent_columns(schema)
+    incomplete = reduce(Column.__or__, [F.col(column).isNull() for column in columns])
     looking = (F.col("last_op") != "d") & F.col("moved").isNotNull() & incomplete
+    filled = _newest(lives)
     while not filled.where(looking).isEmpty():
         filled = _one_life_back(filled, lives, columns, looking)
-    fields = [avro_name(column.name) for column in schema.columns]
+    return filled
+
+
+def _result(filled: DataFrame, schema: TableSchema) -> DataFrame:
+    columns, fields = _sent_columns(schema), [avro_name(column.name) for column in schema.columns]
+    deleted = F.col("last_op") == "d"
+    row = F.struct(*[F.col(f"{column}.value").alias(field) for column, field in zip(columns, fields, strict=True)])
     missing = [F.when(F.col(column).isNull(), F.lit(field)) for column, field in zip(columns, fields, strict=True)]
-    result = filled.select(
-        (F.col("last_op") == "d").alias("deleted"),
+    return filled.select(
+        deleted.alias("deleted"),
         "key",
-        F.when(
-            F.col("last_op") != "d",
-            F.struct(*[F.col(f"{c}.value").alias(f) for c, f in zip(columns, fields, strict=True)]),
-        ).alias("row"),
-        F.when(F.col("last_op") == "d", F.array().cast("array<string>"))
-        .otherwise(F.array_compact(F.array(*missing)))
-        .alias("missing"),
+        F.when(~deleted, row).alias("row"),
+        F.when(deleted, F.array().cast("array<string>")).otherwise(F.array_compact(F.array(*missing))).alias("missing"),
         "base",
     )
-    return result
+
+
+def _sent_columns(schema: TableSchema) -> list[str]:
+    return [f"sent_{index}" for index in range(len(schema.columns))]
 
 
 def _one_life_back(filled: DataFrame, lives: DataFrame, columns: list[str], looking: Column) -> DataFrame:

@@ -30,6 +30,7 @@ from apply_spark.reader import IntervalReader
 from schemas.connections import KafkaConfig
 from schemas.epochs import EpochRule
 from schemas.errors import LogError, PenstockError, Retry
+from schemas.failpoints import failpoint
 from schemas.identifiers import TableName
 from schemas.phases import Catchup, DataSync, Errored, FinishedCopy, Init, StoredPhase, SyncDone, SyncWait
 from schemas.table import TableSchema
@@ -55,7 +56,7 @@ class Parts:
 
 
 class Applier:
-    """Moves one destination forward. `progress` is what it holds; what is stored may lag behind it by empty intervals."""
+    """Moves one destination forward. `progress` is what it holds; what is stored may lag behind by empty intervals."""
 
     def __init__(self, destination: Destination, stored: Progress | None, parts: Parts) -> None:
         self._destination = destination
@@ -121,7 +122,7 @@ class Applier:
         ).levelled()
 
     def _save_if_due(self, after: Progress) -> None:
-        """An interval without rows is stored with the next one that has some, or after a while, or if a phase changed."""
+        """An interval without rows is stored with the next that has some, or after a while, or if a phase changed."""
         changed = self.progress is None or _phases(after) != _phases(self.progress)
         if changed or time.monotonic() - self._saved_at >= self._parts.tuning.progress_interval.total_seconds():
             self._destination.save_progress(after)
@@ -129,6 +130,7 @@ class Applier:
 
     def _reached(self, progress: Progress) -> None:
         self.progress = progress
+        failpoint("apply.feedback")
         self._parts.feedback.send(progress)
         APPLIED_LSN.labels(self._destination.name).set(progress.lsn)
 
@@ -147,8 +149,8 @@ class Applier:
     # Tables that are not level with the destination.
 
     def work(self, interrupted: Callable[[], bool]) -> None:
-        """Copies and catch-ups, piece by piece, until none is left or `interrupted`."""
-        while not interrupted():
+        """Copies and catch-ups: one piece in any case, so that no load starves them; more until `interrupted`."""
+        while True:
             progress = self.progress
             if progress is None:
                 return
@@ -161,6 +163,8 @@ class Applier:
                 stopped = self._held(progress, error.table, error)
                 self._destination.save_progress(stopped)
                 self._reached(stopped)
+            if interrupted():
+                return
 
     def _has_work(self, progress: Progress, table: TableProgress) -> bool:
         match table.phase:
@@ -237,8 +241,10 @@ class Applier:
             raise TableFailed(table.table, _gap(table, interval))
         self._show(progress, replace(table, phase=SyncWait()))
         self._show(progress, replace(table, phase=Catchup(interval.lsn)))
-        caught_up = advanced(table, interval, self._parts.topics.changes(table.table))
-        after = progress.with_tables(caught_up)
+        now = advanced(table, interval, self._parts.topics.changes(table.table))
+        if now.log_offset == progress.log_offset:
+            now = replace(now, phase=SyncDone(now.lsn))
+        after = progress.with_tables(now).levelled()
         with self._parts.reader.changes(interval, [table]) as changes:
             if changes:
                 self._destination.write_events(Batch(changes, after))
@@ -247,8 +253,10 @@ class Applier:
         self._reached(after)
 
     def _missed(self, progress: Progress, table: TableProgress) -> Iterator[Interval]:
+        """Markers were taken in when they came, so they do not divide these intervals."""
         records = self._parts.log.read(self._parts.topics.checkpoints, table.log_offset, progress.log_offset)
-        return intervals(accepted(records, EpochRule(table.epoch)), self._budget)
+        checkpoints = accepted(records, EpochRule(table.epoch))
+        return intervals(((offset, replace(each, markers=())) for offset, each in checkpoints), self._budget)
 
     def _show(self, progress: Progress, table: TableProgress) -> None:
         """A phase that is not stored: only told."""

@@ -1,7 +1,7 @@
 """How far a destination is: what it stores with its rows, in the same transaction.
 
-Every table has its own progress, so copying, catching up, broken and ready tables live side by side. LSNs are the truth;
-offsets only say where to begin reading.
+Every table has its own progress, so copying, catching up, broken and ready tables live side by side. LSNs are the
+truth; offsets only say where to begin reading.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from schemas.feedback import TableReport
 from schemas.identifiers import Epoch, LogId, SchemaId, TableName
-from schemas.lsn import Lsn
+from schemas.lsn import NOWHERE, Lsn
 from schemas.phases import Errored, Phase, Ready, SyncDone, phase_from_json, phase_to_json
 
 
@@ -37,7 +37,7 @@ class TableProgress:
     copy_end: int | None = None
     """Known once capture has finished the copy, together with its number of rows and newest snapshot."""
     copy_rows: int = 0
-    last_snapshot: Lsn = Lsn(0)
+    last_snapshot: Lsn = NOWHERE
 
     @property
     def moves(self) -> bool:

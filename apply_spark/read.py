@@ -50,7 +50,7 @@ def _check(log: KafkaLog, ranges: Mapping[str, OffsetRange]) -> None:
     for topic, wanted in ranges.items():
         if begins[topic][0] > wanted.start:
             raise TopicCut(
-                f"Topic {topic} begins at offset {begins[topic][0]}; {wanted.start} is needed: retention has passed it.",
+                f"Topic {topic} begins at offset {begins[topic][0]}; {wanted.start} is needed, but its time is up.",
                 solution="Run `penstock resync TABLE`; raise `kafka.retention` so that it does not happen again.",
             )
         if ends[topic][0] < wanted.end:

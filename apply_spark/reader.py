@@ -1,4 +1,4 @@
-"""One interval of some tables, from Kafka to folded changes. Used for all tables at once, and for one that catches up."""
+"""One interval of some tables, from Kafka to folded changes: of all tables at once, or of one that catches up."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class IntervalReader:
 
     @contextmanager
     def changes(self, interval: Interval, tables: Iterable[TableProgress]) -> Iterator[tuple[TableChanges, ...]]:
-        """The changes of those tables that have any and do not hold them yet. Raises TableFailed for one that lost rows."""
+        """The changes of those tables that have any and do not hold them yet. TableFailed: a table lost rows."""
         moving = [t for t in tables if t.lsn < interval.lsn and interval.moved_on(self._topics.changes(t.table))]
         if not moving:
             yield ()
@@ -90,6 +90,7 @@ class IntervalReader:
             rows=sum(found.rows for found in mine),
             partial=sum(found.partial for found in mine),
             takes_away=sum(found.takes_away for found in mine),
+            moves=sum(found.moves for found in mine),
             truncated_at=_newest_truncate(mine, table.lsn),
         )
         return TableChanges(schema, total.truncated_at is not None, fold(rows, schema, total), total.partial > 0)
@@ -104,6 +105,7 @@ def _measure(parts: list[_Part]) -> list[Contents]:
             rows=row["rows"],
             partial=row["partial"],
             takes_away=row["takes_away"],
+            moves=row["moves"],
             truncated_at=Position(Lsn(row["truncated_at"][0]), row["truncated_at"][1]) if row["truncated_at"] else None,
         )
         for row in found

@@ -44,8 +44,10 @@ class QueryFailed(LogError):
     solution = "Look at the log above; check that the broker and the topics of this pipeline are there."
 
 
-def run_apply(config: ApplyConfig, stop: threading.Event) -> None:
-    """Applies until `stop`; returns after the batch under way, raises PenstockError where it cannot go on."""
+def run_apply(config: ApplyConfig, stop: threading.Event, spark: SparkSession | None = None) -> None:
+    """Applies until `stop`; returns after the batch under way, raises PenstockError where it cannot go on.
+
+    A session that is given is used and left running."""
     with ExitStack() as stack:
         if config.tuning.metrics_port is not None:
             server, thread = start_http_server(config.tuning.metrics_port)
@@ -58,12 +60,13 @@ def run_apply(config: ApplyConfig, stop: threading.Event) -> None:
         topics = Topics(config.pipeline)
         if not _wait_for_capture(kafka, topics, stop):
             return
-        spark = spark_session(config)
-        stack.callback(spark.stop)
-        apply_until(stop, spark, config, destination, stored, kafka)
+        if spark is None:
+            spark = spark_session(config)
+            stack.callback(spark.stop)
+        _query_until(stop, spark, config, destination, stored, kafka)
 
 
-def apply_until(
+def _query_until(
     stop: threading.Event,
     spark: SparkSession,
     config: ApplyConfig,
@@ -71,7 +74,6 @@ def apply_until(
     stored: Progress | None,
     kafka: KafkaLog,
 ) -> None:
-    """The query, from its start to its end."""
     topics = Topics(config.pipeline)
     feedback = FeedbackSender(config.kafka, topics.feedback, config.name)
     schemas = SchemaTopic(config.kafka, kafka, topics.schemas)
@@ -178,10 +180,7 @@ def _begin(kafka: KafkaLog, topics: Topics, stored: Progress | None) -> tuple[in
     """The first checkpoint record to read. Offsets are hints: a log that was recreated is read from its beginning."""
     topic = topics.checkpoints
     first, end = kafka.begins([topic])[topic][0], kafka.ends([topic])[topic][0]
-    if stored is None or stored.log_offset > end:
-        begin = first
-    else:
-        begin = max(first, stored.log_offset)
+    begin = first if stored is None or stored.log_offset > end else max(first, stored.log_offset)
     return begin, None if stored is None else replace(stored, log_offset=begin)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from capture.config import Policy
 from schemas.feedback import Feedback
 from schemas.identifiers import DestinationName, LogId
 from schemas.lsn import Lsn
 from stores.kafka_log import Tail
-
-from capture.config import Policy
 
 
 class Acknowledgement:

@@ -33,7 +33,7 @@ class SlotInUse(SourceError):
     """Somebody else reads from the slot."""
 
     retry = Retry.TIMED
-    solution = "Stop the other capture of this pipeline; if none runs, end the backend with `select pg_terminate_backend(PID)`."
+    solution = "Stop the other capture of this pipeline; if none runs, `select pg_terminate_backend(PID)`."
 
 
 class SlotLost(SourceError):

@@ -34,6 +34,10 @@ class Lsn(int):
         return f"Lsn({str(self)!r})"
 
 
+NOWHERE = Lsn(0)
+"""Before all WAL."""
+
+
 class Position(NamedTuple):
     """Where a change stands in commit order. Positions never repeat and never go back."""
 

@@ -1,7 +1,7 @@
 """The pipeline's log on Kafka: topics made, measured and read by offset.
 
-Both stages and `status` use it for the small topics (checkpoints, schemas, feedback, control). Rows are read by Spark and
-written by capture's producer, never here. Every topic has one partition.
+Both stages and `status` use it for the small topics (checkpoints, schemas, feedback, control). Rows are read by Spark
+and written by capture's producer, never here. Every topic has one partition.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ _MISSING = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+    KafkaError._NOENT,  # noqa: SLF001
 }
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -15,6 +18,10 @@ from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
 from schemas.connections import KafkaConfig
 from schemas.identifiers import DestinationName, PipelineName
+from tests.support.pipeline import Pipeline
+
+MakePipeline = Callable[..., Pipeline]
+Servers = tuple[LocalPostgres, LocalKafka, SparkSession]
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +54,29 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session(config)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def make_pipeline(servers: Servers, tmp_path: Path) -> Iterator[MakePipeline]:
+    """Pipelines on the shared servers; all that they started ends with the test."""
+    with ExitStack() as stack:
+        yield lambda toml="": stack.enter_context(_pipeline(servers, tmp_path, toml))
+
+
+@pytest.fixture(scope="module")
+def make_shared_pipeline(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakePipeline]:
+    """The same, for all tests of a module."""
+    with ExitStack() as stack:
+        yield lambda toml="": stack.enter_context(_pipeline(servers, tmp_path_factory.mktemp("shared"), toml))
+
+
+@pytest.fixture(scope="session")
+def servers(postgres: LocalPostgres, kafka: LocalKafka, spark: SparkSession) -> Servers:
+    return postgres, kafka, spark
+
+
+def _pipeline(servers: Servers, folder: Path, toml: str) -> Pipeline:
+    name = f"t{secrets.token_hex(4)}"
+    mine = folder / name
+    mine.mkdir()
+    return Pipeline(name, *servers, mine, toml)

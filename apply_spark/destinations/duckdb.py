@@ -1,9 +1,11 @@
 """A mirror in a DuckDB file: the source's schemas, tables and columns, and one transaction for every interval.
 
-The file is open only while a batch is written, so that others can read it in between; a lock file beside it keeps a second
-apply out, and compare-and-set on the stored version catches one that was frozen and woke up. DuckDB has no savepoints:
-a table that cannot be written rolls the whole batch back, and the batch comes again without it.
+The file is open only while a batch is written, so that others can read it in between; a lock file beside it keeps a
+second apply out, and compare-and-set on the stored version catches one that was frozen and woke up. DuckDB has no
+savepoints: a table that cannot be written rolls the whole batch back, and the batch comes again without it.
 """
+
+# ruff: noqa: S608 -- DuckDB has no composer of statements: names pass through _quoted, values are parameters
 
 from __future__ import annotations
 
@@ -35,20 +37,29 @@ from apply_spark.errors import (
 from apply_spark.progress import Progress, TableProgress
 from schemas.envelope import avro_name
 from schemas.errors import DestinationError
+from schemas.failpoints import failpoint
 from schemas.identifiers import DestinationName, Epoch, LogId
 from schemas.lsn import Lsn
 from schemas.settings import checked
 from schemas.table import Column, TableSchema
 
 _OWN_SCHEMA = "penstock"
-_RETRY_SECONDS = 0.05
+_RETRY_SECONDS = 0.01
 _OWN_TABLES = """
-create schema if not exists penstock;
-create table if not exists penstock.destination (
+create schema if not exists {own};
+create table if not exists {own}.destination (
     name varchar, owner varchar, version bigint,
     log_id varchar, lsn ubigint, epoch bigint, log_offset bigint, commit_ts bigint);
-create table if not exists penstock.tables (destination varchar, schema_name varchar, table_name varchar, progress json);
+create table if not exists {own}.tables (destination varchar, schema_name varchar, table_name varchar, progress json);
 """
+_REFUSED = (
+    duckdb.DataError,
+    duckdb.ProgrammingError,
+    duckdb.IntegrityError,
+    duckdb.NotSupportedError,
+    duckdb.DependencyException,
+)
+"""What DuckDB says of a table or a value; the other errors are about the file, the disk or the memory."""
 
 
 class DuckDbOptions(BaseModel, frozen=True, extra="forbid"):
@@ -69,20 +80,22 @@ class DuckDbDestination:
         self._owner = secrets.token_hex(8)
         self._version = 0
         self._lock: int | None = None
+        self._catalog = ""
+        """What DuckDB calls the file. Names begin with it, since a schema may be called like its file."""
 
     def startup(self) -> Progress | None:
         self._take_lock()
         try:
             with self._transaction() as db:
-                db.execute(_OWN_TABLES)
-                stored = db.execute("select * from penstock.destination where name = ?", [self.name]).fetchone()
+                db.execute(_OWN_TABLES.format(own=self._own))
+                stored = db.execute(f"select * from {self._own}.destination where name = ?", [self.name]).fetchone()
                 if stored is None:
                     db.execute(
-                        "insert into penstock.destination values (?, ?, 0, null, null, null, null, null)",
+                        f"insert into {self._own}.destination values (?, ?, 0, null, null, null, null, null)",
                         [self.name, self._owner],
                     )
                     return None
-                db.execute("update penstock.destination set owner = ? where name = ?", [self._owner, self.name])
+                db.execute(f"update {self._own}.destination set owner = ? where name = ?", [self._owner, self.name])
                 return self._stored(db, stored)
         except BaseException:
             self.shutdown()
@@ -96,31 +109,38 @@ class DuckDbDestination:
     def drop_table_for_copy(self, schema: TableSchema, progress: Progress) -> None:
         self._refuse_unheld_names(schema, progress)
         columns = ", ".join(f"{_quoted(c.name)} {duckdb_type(c).name}" for c in schema.columns)
-        with self._writing(progress) as db:
-            db.execute(f"create schema if not exists {_quoted(schema.name.schema)}")
-            db.execute(f"drop table if exists {_target(schema)}")
-            db.execute(f"create table {_target(schema)} ({columns})")
+        with self._writing(progress) as db, _refusals(schema):
+            db.execute(f"create schema if not exists {_quoted(self._catalog, schema.name.schema)}")
+            db.execute(f"drop table if exists {self._target(schema)}")
+            db.execute(f"create table {self._target(schema)} ({columns})")
 
     def write_table_rows(self, schema: TableSchema, rows: DataFrame, progress: Progress) -> None:
         arrow = rows.toArrow()
-        with self._writing(progress) as db:
+        with self._writing(progress) as db, _refusals(schema):
             self._stage(db, schema, arrow, [], "row is not null")
-            db.execute(f"insert into {_target(schema)} select {_staged_columns(schema)} from staged")
+            db.execute(f"insert into {self._target(schema)} select {_staged_columns(schema)} from staged")
 
     def write_events(self, batch: Batch) -> None:
         arrows = [changes.rows.toArrow() for changes in batch.tables]
         with self._writing(batch.progress) as db:
             for changes, arrow in zip(batch.tables, arrows, strict=True):
-                self._write_table(db, changes, arrow)
+                with _refusals(changes.schema):
+                    self._write_table(db, changes, arrow)
 
     def save_progress(self, progress: Progress) -> None:
         with self._writing(progress):
             pass
 
+    @property
+    def _own(self) -> str:
+        return _quoted(self._catalog, _OWN_SCHEMA)
+
+    def _target(self, schema: TableSchema) -> str:
+        return _quoted(self._catalog, *schema.name)
+
     def _write_table(self, db: duckdb.DuckDBPyConnection, changes: TableChanges, arrow: pa.Table) -> None:
-        target = _target(changes.schema)
         if changes.truncate:
-            db.execute(f"delete from {target}")
+            db.execute(f"delete from {self._target(changes.schema)}")
         if arrow.num_rows == 0:
             return
         if changes.schema.key:
@@ -129,7 +149,7 @@ class DuckDbDestination:
             self._write_bag(db, changes.schema, arrow)
 
     def _write_keyed(self, db: duckdb.DuckDBPyConnection, changes: TableChanges, arrow: pa.Table) -> None:
-        schema, target = changes.schema, _target(changes.schema)
+        schema, target = changes.schema, self._target(changes.schema)
         keys = [
             f"{duckdb_type(column).convert(f'{struct}.{_quoted(avro_name(column.name))}')} as {prefix}{index}"
             for struct, prefix in (("key", "k"), ("base", "b"))
@@ -140,26 +160,29 @@ class DuckDbDestination:
             self._fill_missing(db, schema)
         same_key = " and ".join(f"t.{_quoted(c.name)} = s.k{index}" for index, c in enumerate(schema.key))
         db.execute(f"delete from {target} t using staged s where {same_key}")
+        failpoint("duckdb.deleted")
         db.execute(f"insert into {target} select {_staged_columns(schema)} from staged where not deleted")
 
     def _fill_missing(self, db: duckdb.DuckDBPyConnection, schema: TableSchema) -> None:
-        """Columns that were not sent come from the row that the destination has under the base key, before any delete."""
+        """Columns that were not sent come from the row that the mirror has under the base key, before any delete."""
         at_base = " and ".join(f"t.{_quoted(c.name)} = s.b{index}" for index, c in enumerate(schema.key))
         lost = db.execute(
             f"""select count(*) from staged s
-                 where len(missing) > 0 and not exists (select 1 from {_target(schema)} t where {at_base})"""
+                 where len(missing) > 0 and not exists (select 1 from {self._target(schema)} t where {at_base})"""
         ).fetchone()
         if lost and lost[0]:
             raise TableFailed(
                 schema.name,
                 PartialRow(f"{lost[0]} rows lack columns that were not sent, and have no row to take them from."),
             )
+        missing = {name for (name,) in db.execute("select distinct unnest(missing) from staged").fetchall()}
         for index, column in enumerate(schema.columns):
-            db.execute(
-                f"""update staged s set c{index} = t.{_quoted(column.name)} from {_target(schema)} t
-                     where {at_base} and list_contains(s.missing, ?)""",
-                [avro_name(column.name)],
-            )
+            if avro_name(column.name) in missing:
+                db.execute(
+                    f"""update staged s set c{index} = t.{_quoted(column.name)} from {self._target(schema)} t
+                         where {at_base} and list_contains(s.missing, ?)""",
+                    [avro_name(column.name)],
+                )
 
     def _write_bag(self, db: duckdb.DuckDBPyConnection, schema: TableSchema, arrow: pa.Table) -> None:
         """Rows without a key: so many copies come, so many go, whichever they are."""
@@ -168,35 +191,38 @@ class DuckDbDestination:
             f"t.{_quoted(c.name)} is not distinct from s.c{index}" for index, c in enumerate(schema.columns)
         )
         db.execute(
-            f"""delete from {_target(schema)} where rowid in (
+            f"""delete from {self._target(schema)} where rowid in (
                   select rid from (
                     select t.rowid as rid, s.net, row_number() over (partition by s.id) as copy
-                      from {_target(schema)} t join staged s on s.net < 0 and {same_row})
+                      from {self._target(schema)} t join staged s on s.net < 0 and {same_row})
                    where copy <= -net)"""
         )
         db.execute(
-            f"insert into {_target(schema)} select {_staged_columns(schema)} from staged, range(net) where net > 0"
+            f"""insert into {self._target(schema)}
+                select {_staged_columns(schema)} from staged, range(net) where net > 0"""
         )
 
     def _stage(
         self, db: duckdb.DuckDBPyConnection, schema: TableSchema, arrow: pa.Table, further: list[str], where: str
     ) -> None:
-        """The batch as a temporary table `staged`, its values converted; a value that DuckDB cannot hold names its column."""
+        """The batch as a temporary table `staged`, converted; a value that DuckDB cannot hold names its column."""
         converted = [f"{_converted(column)} as c{index}" for index, column in enumerate(schema.columns)]
+        columns = ", ".join([*further, *converted])
         db.register("batch", arrow)
         try:
-            db.execute(
-                f"create or replace temp table staged as select {', '.join([*further, *converted])} from batch where {where}"
-            )
-        except duckdb.Error as error:
-            raise TableFailed(schema.name, self._unheld(db, schema, error)) from None
+            db.execute(f"create or replace temp table staged as select {columns} from batch where {where}")
+        except _REFUSED as error:
+            raise TableFailed(schema.name, self._unheld(db, schema, arrow, error)) from None
         finally:
             db.unregister("batch")
 
-    def _unheld(self, db: duckdb.DuckDBPyConnection, schema: TableSchema, error: duckdb.Error) -> NotHeld:
+    def _unheld(
+        self, db: duckdb.DuckDBPyConnection, schema: TableSchema, arrow: pa.Table, error: duckdb.Error
+    ) -> NotHeld:
         """Which column it was; the engine's own message holds the value, and is not repeated."""
         kind = type(error).__name__.removesuffix("Exception")
         db.execute("rollback")
+        db.register("batch", arrow)  # the rollback took it away
         guilty = next((column for column in schema.columns if not _fits(db, column)), None)
         column = f"column {guilty.name} ({duckdb_type(guilty).name})" if guilty else "a column of its key"
         return NotHeld(
@@ -209,7 +235,7 @@ class DuckDbDestination:
         """A transaction that begins with compare-and-set and ends with the progress."""
         with self._transaction() as db:
             db.execute(
-                """update penstock.destination
+                f"""update {self._own}.destination
                       set version = version + 1, log_id = ?, lsn = ?, epoch = ?, log_offset = ?, commit_ts = ?
                     where name = ? and owner = ? and version = ?""",
                 [
@@ -226,9 +252,9 @@ class DuckDbDestination:
             changed = db.fetchone()
             if changed is None or changed[0] != 1:
                 raise DestinationTaken(f"Another apply has written to destination {self.name}.")
-            db.execute("delete from penstock.tables where destination = ?", [self.name])
+            db.execute(f"delete from {self._own}.tables where destination = ?", [self.name])
             for name, table in progress.tables.items():
-                db.execute("insert into penstock.tables values (?, ?, ?, ?)", [self.name, *name, table.to_json()])
+                db.execute(f"insert into {self._own}.tables values (?, ?, ?, ?)", [self.name, *name, table.to_json()])
             yield db
         self._version += 1
 
@@ -236,6 +262,7 @@ class DuckDbDestination:
     def _transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
         db = self._open()
         try:
+            (self._catalog,) = db.execute("select current_database()").fetchone() or ("",)
             db.execute("set timezone = 'UTC'")
             db.execute("begin")
             yield db
@@ -250,16 +277,15 @@ class DuckDbDestination:
         while True:
             try:
                 return duckdb.connect(str(path))
-            except (duckdb.IOException, duckdb.ConnectionException) as error:
+            except (duckdb.IOException, duckdb.ConnectionException, duckdb.BinderException) as error:
                 if not _is_held(error):
                     raise DestinationError(
                         f"DuckDB cannot open {path}: {type(error).__name__}.",
                         solution="Check that the file is a DuckDB database of this version and that it may be written.",
                     ) from error
                 if time.monotonic() > deadline:
-                    raise DestinationLocked(
-                        f"{path} has been held by another program for {self._options.lock_timeout.total_seconds():.0f} s."
-                    ) from error
+                    seconds = self._options.lock_timeout.total_seconds()
+                    raise DestinationLocked(f"{path} has been held by another program for {seconds:.0f} s.") from error
                 time.sleep(_RETRY_SECONDS)
 
     def _take_lock(self) -> None:
@@ -277,7 +303,7 @@ class DuckDbDestination:
         _, _, self._version, log_id, lsn, epoch, log_offset, commit_ts = row
         if log_id is None:
             return None
-        found = db.execute("select progress from penstock.tables where destination = ?", [self.name]).fetchall()
+        found = db.execute(f"select progress from {self._own}.tables where destination = ?", [self.name]).fetchall()
         tables = [TableProgress.from_json(text) for (text,) in found]
         return Progress(
             log_id=LogId(log_id),
@@ -289,7 +315,7 @@ class DuckDbDestination:
         )
 
     def _refuse_unheld_names(self, schema: TableSchema, progress: Progress) -> None:
-        """DuckDB does not tell upper from lower case: two names that differ only so would become one table or column."""
+        """DuckDB does not tell upper from lower case: two names that differ only so would become one."""
         lowered = [column.name.lower() for column in schema.columns]
         if len(set(lowered)) < len(lowered):
             raise TableFailed(schema.name, NotHeld("Two of its columns differ in upper and lower case only."))
@@ -301,15 +327,31 @@ class DuckDbDestination:
 
 
 def _is_held(error: duckdb.Error) -> bool:
-    """Another process holds the file, or another part of this one has it open in another mode."""
+    """Another process holds the file, or another part of this one has it open in another mode or attached."""
     text = str(error).lower()
-    return "lock" in text or "different configuration" in text
+    return any(phrase in text for phrase in ("could not set lock", "different configuration", "already attached"))
+
+
+@contextmanager
+def _refusals(schema: TableSchema) -> Iterator[None]:
+    """What DuckDB refuses to do with a table stops that table only. DuckDB's own message may hold a value."""
+    try:
+        yield
+    except _REFUSED as error:
+        kind = type(error).__name__.removesuffix("Exception")
+        raise TableFailed(
+            schema.name,
+            NotHeld(
+                f"DuckDB refuses to write to its mirror ({kind} error): somebody dropped it or changed its shape.",
+                solution="Undo that, or run `penstock resync TABLE`: it makes the mirror anew.",
+            ),
+        ) from None
 
 
 def _fits(db: duckdb.DuckDBPyConnection, column: Column) -> bool:
     try:
         db.execute(f"create or replace temp table probe as select {_converted(column)} as c from batch")
-    except duckdb.Error:
+    except _REFUSED:
         return False
     return True
 
@@ -318,12 +360,8 @@ def _folded(name: tuple[str, str]) -> tuple[str, str]:
     return name[0].lower(), name[1].lower()
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _target(schema: TableSchema) -> str:
-    return f"{_quoted(schema.name.schema)}.{_quoted(schema.name.name)}"
+def _quoted(*names: str) -> str:
+    return ".".join('"' + name.replace('"', '""') + '"' for name in names)
 
 
 def _converted(column: Column) -> str:

@@ -1,7 +1,8 @@
 """How each Postgres type lives in DuckDB: a column type, and SQL that turns Avro's plain value into it.
 
-What DuckDB cannot hold raises a conversion error there; nothing is rounded. DuckDB knows `infinity` for dates and timestamps,
-`24:00:00`, and years far beyond 9999. A numeric without precision, or with more than 38 digits, stays text: exact.
+What DuckDB cannot hold raises a conversion error there; nothing is rounded. DuckDB knows `infinity` for dates and
+timestamps, `24:00:00`, and years far beyond 9999. A numeric without precision, or with more than 38 digits, stays text:
+exact.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Rows in this process's memory: for tests of pipelines, and the plainest reading of the contract. Nothing survives it."""
+"""Rows in this process's memory: for tests of pipelines, and the plainest reading of the contract."""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from pydantic import BaseModel
@@ -76,7 +77,7 @@ class MemoryDestination:
         try:
             for changes in batch.tables:
                 self._write(changes)
-        except TableFailed:
+        except BaseException:
             self._keyed, self._bags = before
             raise
         self._progress = batch.progress
@@ -91,7 +92,8 @@ class MemoryDestination:
             self._bags.get(table, Counter()).clear()
         events = changes.rows.collect()
         if not changes.schema.key:
-            self._bags[table].update({_plain(event.row.asDict().values()): event.net for event in events})
+            for event in events:
+                self._bags[table][_plain(event.row)] += event.net
             return
         rows = self._keyed[table]
         filled = [self._filled(changes.schema, event, rows) for event in events if not event.deleted]
@@ -120,9 +122,18 @@ def _fields(schema: TableSchema) -> list[str]:
     return [avro_name(column.name) for column in schema.columns]
 
 
-def _plain(values: Any) -> Key:  # noqa: ANN401 -- rows hold any type
-    """Values that can be hashed: lists become tuples, bytearrays bytes."""
-    return tuple(
-        tuple(value) if isinstance(value, list) else bytes(value) if isinstance(value, bytearray) else value
-        for value in values
-    )
+def _plain(values: Iterable[Any]) -> Key:
+    """Values that can be hashed and are equal where Postgres says so: lists become tuples, every NaN the same one."""
+    return tuple(_hashable(value) for value in values)
+
+
+def _hashable(value: Any) -> Any:  # noqa: ANN401 -- rows hold any type
+    match value:
+        case list():
+            return _plain(value)
+        case bytearray():
+            return bytes(value)
+        case float() if math.isnan(value):
+            return math.nan
+        case _:
+            return value

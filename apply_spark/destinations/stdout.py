@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -12,8 +13,10 @@ from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
 from apply_spark.destination import Batch
 from apply_spark.progress import Progress
+from schemas.envelope import avro_name
 from schemas.identifiers import DestinationName
 from schemas.settings import checked
+from schemas.table import Column as TableColumn
 from schemas.table import TableSchema
 
 
@@ -36,7 +39,7 @@ class StdoutDestination:
 
     def drop_table_for_copy(self, schema: TableSchema, progress: Progress) -> None:
         del progress
-        sys.stdout.write(f'{{"table":"{schema.name}","event":"begin copy"}}\n')
+        self._tell(schema, "begin copy")
 
     def write_table_rows(self, schema: TableSchema, rows: DataFrame, progress: Progress) -> None:
         del progress
@@ -45,7 +48,7 @@ class StdoutDestination:
     def write_events(self, batch: Batch) -> None:
         for changes in batch.tables:
             if changes.truncate:
-                sys.stdout.write(f'{{"table":"{changes.schema.name}","event":"truncate"}}\n')
+                self._tell(changes.schema, "truncate")
             event = F.when(F.col("deleted"), "delete").otherwise("upsert") if changes.schema.key else F.lit("net")
             self._print(changes.rows, changes.schema, event)
         sys.stdout.flush()
@@ -53,8 +56,22 @@ class StdoutDestination:
     def save_progress(self, progress: Progress) -> None:
         del progress
 
+    def _tell(self, schema: TableSchema, event: str) -> None:
+        line = json.dumps({"table": str(schema.name), "event": event}, ensure_ascii=False, separators=(",", ":"))
+        sys.stdout.write(line + "\n")
+
     def _print(self, rows: DataFrame, schema: TableSchema, event: Column) -> None:
-        shown = [name for name in ("key", "row", "net") if name in rows.columns]
-        line = F.to_json(F.struct(F.lit(str(schema.name)).alias("table"), event.alias("event"), *shown))
+        """Columns under their own names; NULL is written, and what was not sent is named in `missing`."""
+        shown = [F.lit(str(schema.name)).alias("table"), event.alias("event")]
+        if "key" in rows.columns:
+            shown.append(_named(schema.key, "key"))
+        shown.append(_named(schema.columns, "row"))
+        shown += [F.col(name) for name in ("missing", "net") if name in rows.columns]
+        line = F.to_json(F.struct(*shown), {"ignoreNullFields": "false"})
         for (text,) in rows.select(line).toLocalIterator():
             sys.stdout.write(text + "\n")
+
+
+def _named(columns: tuple[TableColumn, ...], image: str) -> Column:
+    fields = [F.col(image)[avro_name(column.name)].alias(column.name) for column in columns]
+    return F.when(F.col(image).isNotNull(), F.struct(*fields)).alias(image)

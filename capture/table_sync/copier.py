@@ -74,7 +74,7 @@ class Failed:
 Report = Copied | FileChanged | Failed
 
 
-class _Orphaned(Exception):  # noqa: N818 -- a signal, not an error
+class _Orphaned(Exception):
     """Capture is gone; nobody waits for this copy."""
 
 
@@ -129,4 +129,3 @@ def copy_command(table: PublishedTable) -> sql.Composed:
     where = sql.SQL(" where {}").format(sql.SQL(table.row_filter)) if table.row_filter else sql.SQL("")
     only = sql.SQL("") if table.partitioned else sql.SQL("only ")
     return sql.SQL("copy (select {} from {}{}{}) to stdout").format(columns, only, sql.Identifier(*table.name), where)
-

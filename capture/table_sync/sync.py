@@ -1,7 +1,7 @@
 """Which tables need a copy, and the copies under way. Publication in, markers and processes out.
 
-Runs as one thread beside the stream, which it never stops: the stream writes a table's changes from the first moment, and
-whoever applies them leaves out what the copy already holds. A copy that was interrupted begins again as the next
+Runs as one thread beside the stream, which it never stops: the stream writes a table's changes from the first moment,
+and whoever applies them leaves out what the copy already holds. A copy that was interrupted begins again as the next
 generation, on a topic of its own.
 """
 

@@ -18,7 +18,6 @@ def apply(
         name = pipeline.destination_named(destination)
 
         from apply_spark.run import run_apply  # noqa: PLC0415 -- `penstock --help` stays fast
-
         from console.local_stack.jars import jars  # noqa: PLC0415
         from console.local_stack.java import java_home_for_spark  # noqa: PLC0415
 

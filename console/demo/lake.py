@@ -29,7 +29,7 @@ def open_lake(path: Path, seconds: float) -> Iterator[duckdb.DuckDBPyConnection]
     while True:
         try:
             connection = duckdb.connect(str(path), read_only=True)
-        except duckdb.IOException as error:
+        except (duckdb.IOException, duckdb.ConnectionException) as error:
             if time.monotonic() >= until:
                 raise LakeBusy(f"{path} could not be opened for {seconds:g} s.") from error
             time.sleep(_LOOK_SECONDS)

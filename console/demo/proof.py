@@ -29,6 +29,7 @@ _RENDERED: dict[str, tuple[LiteralString, LiteralString]] = {
     "timestamp": ("(extract(epoch from {}) * 1000000)::bigint::text", "cast(epoch_us({}) as varchar)"),
     "bytea": ("encode({}, 'hex')", "lower(hex({}))"),
 }
+_ARRAY: tuple[LiteralString, LiteralString] = ("to_json({})::text", "cast(to_json({}) as varchar)")
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def _columns(source: psycopg.Connection[dict[str, Any]], table: TableName) -> li
 def _source_rows(
     source: psycopg.Connection[dict[str, Any]], table: TableName, columns: list[tuple[str, str]]
 ) -> Iterator[tuple[str | None, ...]]:
-    rendered = [sql.SQL(_RENDERED.get(kind, _BY_TEXT)[0]).format(sql.Identifier(name)) for name, kind in columns]
+    rendered = [sql.SQL(_rendering(kind)[0]).format(sql.Identifier(name)) for name, kind in columns]
     query = sql.SQL("select {} from {}").format(sql.SQL(", ").join(rendered), sql.Identifier(*table))
     with source.transaction(), source.cursor("proof", row_factory=psycopg.rows.tuple_row) as cursor:
         cursor.itersize = _BATCH
@@ -87,11 +88,15 @@ def _source_rows(
 def _lake_rows(
     lake: duckdb.DuckDBPyConnection, table: TableName, columns: list[tuple[str, str]]
 ) -> Iterator[tuple[str | None, ...]]:
-    rendered = [sql.SQL(_RENDERED.get(kind, _BY_TEXT)[1]).format(sql.Identifier(name)) for name, kind in columns]
+    rendered = [sql.SQL(_rendering(kind)[1]).format(sql.Identifier(name)) for name, kind in columns]
     query = sql.SQL("select {} from {}").format(sql.SQL(", ").join(rendered), sql.Identifier(*table))
     lake.execute(query.as_string())
     while rows := lake.fetchmany(_BATCH):
         yield from rows
+
+
+def _rendering(kind: str) -> tuple[LiteralString, LiteralString]:
+    return _ARRAY if kind.startswith("_") else _RENDERED.get(kind, _BY_TEXT)
 
 
 def _digests(rows: Iterable[tuple[str | None, ...]]) -> Counter[bytes]:

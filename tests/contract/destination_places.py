@@ -1,0 +1,201 @@
+"""Where the contract of destinations is tried, and the values that go in.
+
+A further destination joins the suite with a Place of its own in PLACES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import duckdb
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T  # noqa: N812 -- Spark's own convention
+
+from apply_spark.destination import Batch, Destination, TableChanges
+from apply_spark.destinations.duckdb import DuckDbDestination
+from apply_spark.destinations.memory import MemoryDestination
+from apply_spark.progress import Progress, TableProgress
+from schemas.envelope import avro_name
+from schemas.identifiers import DestinationName, Epoch, LogId, SchemaId, TableName
+from schemas.lsn import Lsn
+from schemas.pg_types.registry import pg_type
+from schemas.phases import Phase, Ready
+from schemas.table import TableSchema
+from tests.support.builders import INT8, a_column, a_table
+from tests.support.frames import a_frame
+
+LAKE = DestinationName("lake")
+ORDERS = a_table(a_column("id", INT8, key=True), a_column("note"), a_column("amount", INT8))
+ITEMS = a_table(
+    a_column("note"),
+    a_column("order", INT8, key=True),
+    a_column("line", key=True),
+    name=TableName("shop", "items"),
+    table_id=16_385,
+)
+EVENTS = a_table(a_column("note"), a_column("amount", INT8), name=TableName("public", "events"), table_id=16_386)
+"""Without a key."""
+
+_SPARK_TYPES: dict[str, T.DataType] = {
+    "boolean": T.BooleanType(),
+    "int": T.IntegerType(),
+    "long": T.LongType(),
+    "float": T.FloatType(),
+    "double": T.DoubleType(),
+    "string": T.StringType(),
+    "bytes": T.BinaryType(),
+}
+
+
+class Place(Protocol):
+    """Somewhere a destination writes, and how a client reads there."""
+
+    def opened(self) -> Destination:
+        """The destination as a new process would make it; what was written before is still there."""
+
+    def rows(self, schema: TableSchema) -> list[tuple[Any, ...]]:
+        """Every row, in the order of the columns."""
+
+
+class MemoryPlace:
+    def __init__(self, _folder: Path) -> None:
+        self._destination = MemoryDestination(LAKE, {})
+
+    def opened(self) -> Destination:
+        self._destination.shutdown()
+        return self._destination
+
+    def rows(self, schema: TableSchema) -> list[tuple[Any, ...]]:
+        return self._destination.rows(schema.name)
+
+
+class DuckDbPlace:
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "lake.duckdb"
+
+    def opened(self) -> Destination:
+        return DuckDbDestination(LAKE, {"path": self.path})
+
+    def rows(self, schema: TableSchema) -> list[tuple[Any, ...]]:
+        return self.query(f"select * from {quoted('lake', *schema.name)}")
+
+    def texts(self, schema: TableSchema) -> list[tuple[str | None, ...]]:
+        """As DuckDB prints the values: Python has no infinity among dates, and no year 10000."""
+        return self.query(f"select cast(columns(*) as varchar) from {quoted('lake', *schema.name)}")
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        with duckdb.connect(self.path) as client:
+            client.execute("set timezone = 'UTC'")
+            return client.execute(statement).fetchall()
+
+
+PLACES: dict[str, type[MemoryPlace | DuckDbPlace]] = {"memory": MemoryPlace, "duckdb": DuckDbPlace}
+
+
+def quoted(*names: str) -> str:
+    return ".".join('"' + name.replace('"', '""') + '"' for name in names)
+
+
+class Event(NamedTuple):
+    """One folded row of a table with a key."""
+
+    deleted: bool
+    key: tuple[Any, ...] | None
+    row: tuple[Any, ...] | None
+    missing: list[str]
+    base: tuple[Any, ...] | None
+
+
+def upsert(*row: Any, missing: Sequence[str] = (), base: tuple[Any, ...] | None = None) -> Event:  # noqa: ANN401
+    return Event(deleted=False, key=None, row=row, missing=list(missing), base=base)
+
+
+def gone(*key: Any) -> Event:  # noqa: ANN401 -- values of any type
+    return Event(deleted=True, key=key, row=None, missing=[], base=None)
+
+
+def changes(spark: SparkSession, schema: TableSchema, *events: Event, truncate: bool = False) -> TableChanges:
+    """What the fold gives for a table with a key."""
+    image, key = _struct(schema), _struct(schema, key=True)
+    shape = T.StructType(
+        [
+            T.StructField("deleted", T.BooleanType(), nullable=False),
+            T.StructField("key", key, nullable=False),
+            T.StructField("row", image),
+            T.StructField("missing", T.ArrayType(T.StringType()), nullable=False),
+            T.StructField("base", key),
+        ]
+    )
+    with_keys = [event._replace(key=event.key or _key(schema, event.row or ())) for event in events]
+    return TableChanges(schema, truncate, a_frame(spark, with_keys, shape), any(event.missing for event in events))
+
+
+def bag_changes(
+    spark: SparkSession, schema: TableSchema, *nets: tuple[tuple[Any, ...], int], truncate: bool = False
+) -> TableChanges:
+    """What the fold gives for a table without a key."""
+    shape = T.StructType([T.StructField("row", _struct(schema)), T.StructField("net", T.LongType())])
+    return TableChanges(schema, truncate, a_frame(spark, nets, shape), partial=False)
+
+
+def copied(spark: SparkSession, schema: TableSchema, rows: Iterable[tuple[Any, ...]]) -> DataFrame:
+    return a_frame(spark, ((row,) for row in rows), T.StructType([T.StructField("row", _struct(schema))]))
+
+
+def fill(
+    destination: Destination, spark: SparkSession, schema: TableSchema, *rows: tuple[Any, ...], others: int = 0
+) -> None:
+    """A table there, with these rows; `others` keeps apart the progress of several calls."""
+    destination.drop_table_for_copy(schema, a_progress(others + 1, schema))
+    if rows:
+        destination.write_table_rows(schema, copied(spark, schema, rows), a_progress(others + 2, schema))
+
+
+def a_batch(*tables: TableChanges, lsn: int = 100) -> Batch:
+    return Batch(tables, a_progress(lsn, *(table.schema for table in tables)))
+
+
+def a_progress(lsn: int, *schemas: TableSchema, phase: Phase = Ready()) -> Progress:  # noqa: B008 -- a constant
+    tables = [
+        TableProgress(
+            table=schema.name,
+            phase=phase,
+            generation=Lsn(7),
+            schema_id=SchemaId(2**31 - 1),
+            lsn=Lsn(lsn),
+            epoch=Epoch(3),
+            log_offset=lsn + 1,
+            topic_offset=2**40,
+            last_snapshot=Lsn(8),
+        )
+        for schema in schemas
+    ]
+    return Progress(
+        log_id=LogId("log"),
+        lsn=Lsn(lsn),
+        epoch=Epoch(3),
+        log_offset=lsn + 1,
+        commit_ts=1_700_000_000_000_000,
+        tables={table.table: table for table in tables},
+    )
+
+
+def _struct(schema: TableSchema, *, key: bool = False) -> T.StructType:
+    columns = schema.key if key else schema.columns
+    return T.StructType([T.StructField(avro_name(c.name), _spark_type(pg_type(c.type_oid).avro)) for c in columns])
+
+
+def _spark_type(avro: Any) -> T.DataType:  # noqa: ANN401 -- an Avro schema
+    match avro:
+        case {"type": "array", "items": [_, item]}:
+            return T.ArrayType(_spark_type(item))
+        case {"type": inner}:
+            return _SPARK_TYPES[inner]
+        case _:
+            return _SPARK_TYPES[avro]
+
+
+def _key(schema: TableSchema, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(value for column, value in zip(schema.columns, row, strict=True) if column.key)

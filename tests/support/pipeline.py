@@ -1,0 +1,237 @@
+"""A whole pipeline for a test: a database and topics of its own, capture as a process, apply as a thread or a process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import duckdb
+import psycopg
+from psycopg.rows import dict_row
+from pyspark.sql import SparkSession
+
+from apply_spark.run import run_apply
+from console.config import Config, load
+from console.demo.proof import prove
+from console.local_stack.jars import jars
+from console.local_stack.java import java_home_for_spark
+from console.local_stack.kafka import LocalKafka
+from console.local_stack.postgres import LocalPostgres
+from console.stages import Stage
+from console.status import read_feedback
+from console.waiting import Held, wait_until_there
+from schemas.errors import PenstockError
+from schemas.feedback import Feedback
+from schemas.identifiers import DestinationName, TableName
+from schemas.lsn import Lsn
+from schemas.topics import Topics
+from stores.kafka_log import KafkaLog, TopicMissing
+from tests.support.eventually import eventually
+
+LAKE = DestinationName("lake")
+
+
+class Pipeline:
+    """`with` ends whatever a test left running."""
+
+    def __init__(
+        self, name: str, postgres: LocalPostgres, kafka: LocalKafka, spark: SparkSession, folder: Path, toml: str = ""
+    ) -> None:
+        self.name = name
+        self._postgres = postgres
+        self._spark = spark
+        self.folder = folder
+        self.lake_path = folder / "lake.duckdb"
+        with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
+            admin.execute(f'create database "{name}"')
+        self.source = psycopg.connect(postgres.dsn(name), autocommit=True)
+        self.file = folder / "penstock.toml"
+        self.file.write_text(
+            f"""
+            [pipeline]
+            name = "{name}"
+            [source]
+            dsn = "{postgres.dsn(name)}"
+            publication = "{name}"
+            [kafka]
+            bootstrap_servers = "{kafka.bootstrap_servers}"
+            [destinations.lake]
+            type = "duckdb"
+            path = "{self.lake_path}"
+            {toml}
+            """
+        )
+        self.capture: Stage | None = None
+        self.apply: Stage | None = None
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self.apply_error: PenstockError | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            for log in self.folder.glob("*.log"):
+                print(f"--- {log.name}\n{log.read_text()[-6000:]}")  # noqa: T201 -- shown by pytest when a test fails
+        for stage in (self.capture, self.apply):
+            if stage is not None:
+                stage.process.kill()
+                stage.process.wait()
+                stage.close()
+        if self._thread is not None:
+            self.stop_apply()
+        self.source.close()
+        with psycopg.connect(self._postgres.dsn(), autocommit=True) as admin:
+            slot = f"penstock_{self.name}"
+            eventually(lambda: not _active(admin, slot), what="the walsender to end")
+            admin.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s", [slot])
+            admin.execute(f'drop database "{self.name}" with (force)')
+
+    # The source.
+
+    def sql(self, *statements: str) -> None:
+        for statement in statements:
+            self.source.execute(statement)
+
+    def publish(self, *tables: str) -> None:
+        listed = f"table {', '.join(tables)}" if tables else "all tables"
+        self.source.execute(f'create publication "{self.name}" for {listed}')
+
+    # The stages.
+
+    def config(self) -> Config:
+        return load(self.file)
+
+    def start_capture(self, **environment: str) -> None:
+        self.capture = self._stage("capture", environment)
+
+    def kill_capture(self) -> None:
+        assert self.capture is not None
+        self.capture.process.kill()
+        self.capture.process.wait()
+
+    def stop_capture(self) -> int:
+        assert self.capture is not None
+        self.capture.process.terminate()
+        return self.capture.process.wait(60)
+
+    def start_apply_process(self, **environment: str) -> None:
+        self.apply = self._stage("apply", environment)
+
+    def start_apply(self) -> None:
+        """In this process, on the session that all tests share."""
+        config = self.config().apply_config(LAKE, jars("spark-kafka-avro"), java_home_for_spark())
+        self._stop = threading.Event()
+        self.apply_error = None
+
+        def run() -> None:
+            try:
+                run_apply(config, self._stop, self._spark)
+            except PenstockError as error:
+                self.apply_error = error
+
+        self._thread = threading.Thread(target=run, name="apply")
+        self._thread.start()
+
+    def stop_apply(self) -> None:
+        assert self._thread is not None
+        self._stop.set()
+        self._thread.join()
+        self._thread = None
+
+    def start(self) -> None:
+        self.start_capture()
+        self.start_apply()
+
+    def _stage(self, verb: str, environment: Mapping[str, str]) -> Stage:
+        number = len(list(self.folder.glob(f"{verb}*.log")))
+        with (self.folder / f"{verb}{number}.log").open("wb") as log:
+            return Stage(verb, [verb, "-c", str(self.file)], {**os.environ, **environment}, log)
+
+    # What can be seen.
+
+    def wal_lsn(self) -> Lsn:
+        row = self.source.execute("select pg_current_wal_lsn()::text").fetchone()
+        assert row is not None
+        return Lsn.parse(row[0])
+
+    def confirmed_lsn(self) -> Lsn:
+        """How far the slot lets Postgres forget."""
+        row = self.source.execute(
+            "select confirmed_flush_lsn::text from pg_replication_slots where slot_name = %s", [f"penstock_{self.name}"]
+        ).fetchone()
+        return Lsn.parse(row[0]) if row else Lsn(0)
+
+    def known_phase(self, table: str) -> str | None:
+        """The phase of a table, as the destination last told."""
+        with KafkaLog(self.config().kafka) as log:
+            if not self._topics() <= log.topics():
+                return None
+            feedback = read_feedback(log, self.config().pipeline, [LAKE]).get(LAKE)
+        reports = feedback.tables if feedback else ()
+        return next((type(r.phase).__name__ for r in reports if r.table == TableName("public", table)), None)
+
+    def settle(self, *tables: str, seconds: float = 90.0) -> Feedback:
+        """Returns when the destination has everything that is committed now, in these tables of schema public."""
+        with KafkaLog(self.config().kafka) as log:
+            names = [TableName("public", table) for table in tables]
+            target = self.wal_lsn()
+
+            def still_runs() -> None:
+                if self.apply_error is not None:
+                    raise self.apply_error
+
+            eventually(lambda: self._topics() <= log.topics(), what="the topics")
+            return wait_until_there(
+                log, self.config().pipeline, LAKE, target, seconds, held=Held.RAISED, tables=names, between=still_runs
+            )
+
+    def _topics(self) -> set[str]:
+        topics = Topics(self.config().pipeline)
+        return {topics.checkpoints, topics.feedback, topics.schemas, topics.control}
+
+    def assert_equal(self, *tables: str, seconds: float = 90.0) -> None:
+        """Settles, then compares these tables by content, row by row."""
+        self.settle(*tables, seconds=seconds)
+        with psycopg.connect(self._postgres.dsn(self.name), row_factory=dict_row) as source:
+            proofs = prove(source, self.lake_path, [TableName("public", table) for table in tables])
+        different = [proof for proof in proofs if not proof.equal]
+        assert not different, different
+
+    def lake(self, query: str, parameters: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
+        """What a client reads from the DuckDB file."""
+        return _read(self.lake_path, query, list(parameters))
+
+    def records(self, topic: str) -> int:
+        """How many records a topic holds; 0 where it is not there yet."""
+        with KafkaLog(self.config().kafka) as log:
+            try:
+                return log.ends([topic])[topic][0]
+            except TopicMissing:
+                return 0
+
+    def change_topic(self, table: str) -> str:
+        return Topics(self.config().pipeline).changes(TableName("public", table))
+
+
+def _active(admin: psycopg.Connection, slot: str) -> bool:
+    row = admin.execute("select active from pg_replication_slots where slot_name = %s", [slot]).fetchone()
+    return bool(row and row[0])
+
+
+def _read(path: Path, query: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
+    def attempt() -> tuple[list[tuple[Any, ...]]] | None:
+        try:
+            with duckdb.connect(str(path), read_only=True) as client:
+                return (client.execute(query, parameters).fetchall(),)
+        except (duckdb.IOException, duckdb.ConnectionException):
+            return None
+
+    return eventually(attempt, what=f"{path} to be readable")[0]
