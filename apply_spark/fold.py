@@ -67,13 +67,16 @@ def _key(schema: TableSchema, image: Column) -> Column:
 
 
 def _net(changes: DataFrame, contents: Contents) -> DataFrame:
-    """Without a key rows are a bag: what came and what went, added up for each distinct row."""
+    """Without a key rows are a bag: what came and what went, added up for each distinct row.
+
+    -0.0 is equal to 0.0, as in Postgres; a row that came is shown as it came, which a grouping column is not."""
     come = changes.where("after is not null").select(F.col("after").alias("row"), F.lit(1).cast("long").alias("net"))
     if not contents.takes_away:
         return come
     gone = changes.where("op in ('u', 'd')").select(F.col("before").alias("row"), F.lit(-1).cast("long").alias("net"))
-    summed = come.unionByName(gone).groupBy("row").agg(F.sum("net").alias("net"))
-    return summed.where("net <> 0")
+    equal = come.unionByName(gone).groupBy(F.col("row").alias("equal"))
+    summed = equal.agg(F.max_by("row", "net").alias("row"), F.sum("net").alias("net"))
+    return summed.where("net <> 0").select("row", "net")
 
 
 def _latest(keyed: DataFrame) -> DataFrame:

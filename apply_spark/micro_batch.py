@@ -100,6 +100,7 @@ class Applier:
                 with self._parts.reader.changes(interval, moving) as changes:
                     if changes:
                         self._destination.write_events(Batch(changes, after))
+                        failpoint("apply.committed")
                         self._saved_at = time.monotonic()
                     else:
                         self._save_if_due(after)
@@ -130,7 +131,6 @@ class Applier:
 
     def _reached(self, progress: Progress) -> None:
         self.progress = progress
-        failpoint("apply.feedback")
         self._parts.feedback.send(progress)
         APPLIED_LSN.labels(self._destination.name).set(progress.lsn)
 

@@ -1,4 +1,4 @@
-"""Named places where a test may make a process die: `PENSTOCK_TEST_FAILPOINTS=apply.feedback=kill@3`.
+"""Named places where a test may make a process die: `PENSTOCK_TEST_FAILPOINTS=apply.committed=kill@3`.
 
 Not armed, a place costs one look into an empty dictionary. `@3` means the third time it is passed.
 """

@@ -1,4 +1,4 @@
-"""One Postgres, one broker and one Spark session for the whole run; every test has a database and a pipeline of its own."""
+"""One Postgres, one broker and one Spark session for the whole run; a test has a database and topics of its own."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def kafka() -> Iterator[LocalKafka]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The one session of the test run, made as apply makes it, but for a JVM that starts fast instead of running fast."""
+    """The one session of the run, made as apply makes it, but on a JVM that starts fast instead of running fast."""
     config = ApplyConfig(
         pipeline=PipelineName("tests"),
         name=DestinationName("tests"),

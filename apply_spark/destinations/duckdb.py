@@ -253,8 +253,16 @@ class DuckDbDestination:
             if changed is None or changed[0] != 1:
                 raise DestinationTaken(f"Another apply has written to destination {self.name}.")
             db.execute(f"delete from {self._own}.tables where destination = ?", [self.name])
-            for name, table in progress.tables.items():
-                db.execute(f"insert into {self._own}.tables values (?, ?, ?, ?)", [self.name, *name, table.to_json()])
+            tables = progress.tables.values()
+            db.execute(
+                f"insert into {self._own}.tables select ?, unnest(?), unnest(?), unnest(?)",
+                [
+                    self.name,
+                    [table.table.schema for table in tables],
+                    [table.table.name for table in tables],
+                    [table.to_json() for table in tables],
+                ],
+            )
             yield db
         self._version += 1
 

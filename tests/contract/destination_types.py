@@ -50,6 +50,7 @@ SAMPLES = (
     Sample(701, "Infinity", "inf"),
     Sample(701, "5e-324"),
     Sample(701, "0.1"),
+    Sample(701, "-0", "-0.0"),
     Sample(1700, "12345678.90", modifier=NUMERIC_10_2),
     Sample(1700, "-0.01", modifier=NUMERIC_10_2),
     Sample(1700, "NaN", modifier=NUMERIC_50_2),

@@ -12,12 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
-from apply_spark.config import DestinationConfig
 from apply_spark.destination import Batch, Destination, TableChanges
-from apply_spark.destinations.registry import installed, make_destination
 from apply_spark.errors import DestinationInUse, TableFailed
 from schemas.envelope import avro_name
-from schemas.errors import ConfigError, Retry
+from schemas.errors import Retry
 from schemas.identifiers import TableName
 from schemas.lsn import Lsn
 from schemas.pg_types.registry import TYPES
@@ -25,7 +23,6 @@ from schemas.phases import DataSync, Errored, Init, SyncDone
 from tests.contract.destination_places import (
     EVENTS,
     ITEMS,
-    LAKE,
     ORDERS,
     PLACES,
     Place,
@@ -267,6 +264,17 @@ def test_copies_of_a_row_without_a_key_come_and_go_by_number(
     )
 
 
+def test_a_row_without_a_key_is_found_by_equality_also_where_it_holds_nan_or_minus_zero(
+    place: Place, destination: Destination, spark: SparkSession
+) -> None:
+    floats = a_table(a_column("x", FLOAT8), name=TableName("public", "floats"))
+    fill(destination, spark, floats, (-0.0,), (0.0,), (-0.0,), (math.nan,), (math.nan,))
+
+    destination.write_events(a_batch(bag_changes(spark, floats, ((0.0,), -2), ((math.nan,), -2))))
+
+    assert place.rows(floats) == [(0.0,)]
+
+
 def test_each_part_of_a_key_counts(place: Place, destination: Destination, spark: SparkSession) -> None:
     fill(destination, spark, ITEMS, ("a", 1, "x"), ("b", 1, "y"), ("c", 2, "x"))
 
@@ -285,6 +293,7 @@ def test_each_part_of_a_key_counts(place: Place, destination: Destination, spark
     assert _sorted(place.rows(ITEMS)) == _sorted([("a", 1, "x"), ("changed", 1, "y"), ("a", 2, "y")])
 
 
+FLOAT8 = 701
 ODD_NAMES = (
     *("Mixed Case", 'quo"te', "a'b", "dot.ted", "größe", "日本", "1st", "_x20_", "select", "rowid", "range", "id"),
     *("row", "key", "base", "deleted", "missing", "net", "copy", "c0", "k0", "b0", "t", "s", "staged", "batch"),
@@ -372,27 +381,6 @@ def test_a_row_without_a_key_is_found_again_by_values_of_every_type(
     destination.write_events(a_batch(TableChanges(table, truncate=False, rows=net, partial=False)))
 
     assert len(place.rows(table)) == 1
-
-
-@pytest.mark.parametrize("kind", sorted({*PLACES, "stdout"}))
-def test_an_unknown_option_is_refused_and_named(kind: str, tmp_path: Path) -> None:
-    config = DestinationConfig.model_validate({"type": kind, "path": str(tmp_path / "x"), "colour": "red"})
-
-    with pytest.raises(ConfigError, match=r"destinations\.lake\.colour") as caught:
-        make_destination(LAKE, config)
-
-    assert "red" not in caught.value.reason
-
-
-def test_an_unknown_type_is_refused_with_the_one_that_was_meant() -> None:
-    with pytest.raises(ConfigError, match="Did you mean 'duckdb'") as caught:
-        make_destination(LAKE, DestinationConfig(type="duckbd"))
-
-    assert all(name in caught.value.solution for name in PLACES)
-
-
-def test_every_place_of_this_suite_is_an_installed_destination() -> None:
-    assert set(PLACES) <= set(installed())
 
 
 def _restarted(place: Place, destination: Destination) -> object:

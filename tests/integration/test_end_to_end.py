@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,11 +16,11 @@ from tests.support.pipeline import Pipeline
 
 
 @pytest.fixture(scope="module")
-def running(make_shared_pipeline: MakePipeline) -> Iterator[Pipeline]:
+def running(make_shared_pipeline: MakePipeline) -> Pipeline:
     pipeline = make_shared_pipeline()
     pipeline.publish()
     pipeline.start()
-    yield pipeline
+    return pipeline
 
 
 def a_name() -> str:
@@ -83,14 +82,17 @@ def test_toasted_columns_that_an_update_does_not_touch_keep_their_value(running:
     running.sql(
         f"create table {table} (id int primary key, n int, t text, j jsonb, b bytea)",
         f"""insert into {table}
-            select i, 0, string_agg(md5(random()::text), ''), jsonb_build_object('k', string_agg(md5(random()::text), '')),
+            select i, 0, string_agg(md5(random()::text), ''),
+                   jsonb_build_object('k', string_agg(md5(random()::text), '')),
                    decode(string_agg(md5(random()::text), ''), 'hex')
               from generate_series(1, 20) i, generate_series(1, 400) g group by i""",
     )
     running.assert_equal(table)
 
     running.sql(f"update {table} set n = 1 where id <= 5")
-    running.sql(f"update {table} set id = id + 100 where id between 3 and 8", f"update {table} set n = 2 where id > 100")
+    running.sql(
+        f"update {table} set id = id + 100 where id between 3 and 8", f"update {table} set n = 2 where id > 100"
+    )
     running.sql(
         f"update {table} set id = id + 100 where id > 100",
         f"insert into {table} select id - 200, 9, 'short', '{{}}', '' from {table} where id > 200",
@@ -106,7 +108,8 @@ def test_nulls_and_empty_strings_stay_apart(running: Pipeline) -> None:
     table = a_name()
     running.sql(
         f"create table {table} (id int primary key, a text, b bytea, c text[])",
-        f"insert into {table} values (1, null, null, null), (2, '', '', '{{}}'), (3, 'NULL', '\\x00', '{{NULL,\"NULL\",\"\"}}')",
+        f"insert into {table} values (1, null, null, null), (2, '', '', '{{}}')",
+        f"insert into {table} values (3, 'NULL', '\\x00', '{{NULL,\"NULL\",\"\"}}')",
     )
     running.assert_equal(table)
 
@@ -130,7 +133,9 @@ def test_a_value_of_ten_megabytes_arrives_by_copy_and_by_stream(running: Pipelin
     )
     running.assert_equal(table)
 
-    running.sql(f"insert into {table} values (2, repeat('streamed', 1300000))", f"update {table} set id = 3 where id = 1")
+    running.sql(
+        f"insert into {table} values (2, repeat('streamed', 1300000))", f"update {table} set id = 3 where id = 1"
+    )
 
     running.assert_equal(table)
     assert running.lake(f"select id, length(t) from public.{table} order by id") == [(2, 10_400_000), (3, 10_500_000)]

@@ -5,6 +5,7 @@ A Spark job costs more than a thousand histories, so many run in one fold, each 
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -31,7 +32,7 @@ from tests.support.fold_model import (
 
 HISTORIES = 300
 
-few_seeds = settings(max_examples=3, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+few_seeds = settings(max_examples=2, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 """A seed stands for hundreds of histories; the shortest one that fails is shown, so nothing need be shrunk."""
 seeds = st.integers(0, 2**32 - 1)
 
@@ -197,6 +198,19 @@ def test_rows_that_were_all_sent_whole_take_the_short_way_to_the_same_end(spark:
 
 @few_seeds
 @given(seed=seeds)
+def test_rows_that_never_move_are_filled_from_their_own_past(spark: SparkSession, seed: int) -> None:
+    chance = Chance.of(seed, moves=0)
+    sources = [chance.history(case, steps=chance.random.randrange(1, 14)) for case in range(HISTORIES)]
+
+    _, events = folded(spark, _shuffled(_changes(sources), chance, again=0.1), KEYED)
+
+    assert all(event.base == event.key for event in events if event.missing)
+    assert _each_key_once(events)
+    _compare(sources, events)
+
+
+@few_seeds
+@given(seed=seeds)
 def test_a_truncate_takes_all_that_was_before_it_and_nothing_after(spark: SparkSession, seed: int) -> None:
     chance = Chance.of(seed, keys=40, truncates=0.02)
     source = chance.history(0, steps=100)
@@ -233,6 +247,17 @@ def test_rows_without_a_key_that_only_come_keep_their_number(spark: SparkSession
     _, events = folded(spark, source.changes, KEYLESS)
 
     assert bag_after([], events) == Counter({(0, None, None): 3, (0, "x", 1): 1})
+
+
+def test_a_minus_zero_keeps_its_sign_and_every_nan_is_the_same(spark: SparkSession) -> None:
+    source = SourceBag([])
+    source.change(None, (0, None, -0.0))
+    source.change(None, (0, None, math.nan))
+    source.change((0, None, math.nan), None)
+
+    _, (event,) = folded(spark, source.changes, KEYLESS)
+
+    assert (str(event.row.amount), event.net) == ("-0.0", 1)
 
 
 def test_a_truncate_of_rows_without_a_key_leaves_what_came_after_it(spark: SparkSession) -> None:

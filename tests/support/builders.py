@@ -44,7 +44,7 @@ def a_table(
     return TableSchema(TableId(table_id), name, columns or default, identity)
 
 
-def encode_message(message: Message) -> bytes:  # noqa: C901, PLR0911 -- one case a message
+def encode_message(message: Message) -> bytes:  # noqa: PLR0911 -- one case a message
     """The bytes in which pgoutput sends a message."""
     match message:
         case Insert():

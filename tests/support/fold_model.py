@@ -26,6 +26,7 @@ Key: TypeAlias = tuple[int, int, int]
 Values: TypeAlias = tuple[Any, ...]
 
 BIG = "big "
+FLOAT8 = 701
 KEYED = a_table(
     a_column("case", INT8, key=True),
     a_column("note"),
@@ -35,7 +36,7 @@ KEYED = a_table(
     a_column("amount", INT8),
 )
 KEYLESS = a_table(
-    a_column("case", INT8), a_column("note"), a_column("amount", INT8), identity=ReplicaIdentity.FULL, table_id=16_385
+    a_column("case", INT8), a_column("note"), a_column("amount", FLOAT8), identity=ReplicaIdentity.FULL, table_id=16_385
 )
 _KEY_PLACES = (0, 2, 4)
 _IMAGE = T.StructType(
@@ -48,7 +49,7 @@ _IMAGE = T.StructType(
         T.StructField("amount", T.LongType()),
     ]
 )
-_BAG_IMAGE = T.StructType([each for each in _IMAGE.fields if each.name in ("case", "note", "amount")])
+_BAG_IMAGE = T.StructType([*_IMAGE.fields[:2], T.StructField("amount", T.DoubleType())])
 
 
 class Change(NamedTuple):
@@ -165,11 +166,14 @@ class SourceBag:
 
 @dataclass
 class Chance:
-    """Random histories among few keys, so that keys meet often. `big` is how often a text lives out of line."""
+    """Random histories among few keys, so that keys meet often.
+
+    `big` is how often a text lives out of line, `moves` how often a key changes, as against one insert."""
 
     random: random.Random
     keys: int = 5
     big: float = 0.6
+    moves: int = 3
     truncates: float = 0.0
 
     @classmethod
@@ -201,7 +205,7 @@ class Chance:
             possible += [lambda: table.update(pick(there), **self._values())] * 2
             possible.append(lambda: table.delete(pick(there)))
         if there and free:
-            possible += [lambda: table.move(pick(there), pick(free), **self._values())] * 3
+            possible += [lambda: table.move(pick(there), pick(free), **self._values())] * self.moves
         if self.random.random() < self.truncates:
             possible = [table.truncate]
         pick(possible)()
@@ -231,7 +235,7 @@ class Chance:
         return bag
 
     def _bag_row(self, case: int) -> Values:
-        return case, self.random.choice([None, "", "x"]), self.random.choice([None, 1, 2])
+        return case, self.random.choice([None, "", "x"]), self.random.choice([None, 1.0, 2.5])
 
 
 def folded(spark: SparkSession, changes: Iterable[Change], schema: TableSchema) -> tuple[bool, list[Row]]:

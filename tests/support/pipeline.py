@@ -1,8 +1,9 @@
-"""A whole pipeline for a test: a database and topics of its own, capture as a process, apply as a thread or a process."""
+"""A whole pipeline for a test: a database and topics of its own, capture as a process, apply as thread or process."""
 
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from psycopg.rows import dict_row
 from pyspark.sql import SparkSession
 
 from apply_spark.run import run_apply
+from capture.checkpoints import last_accepted
 from console.config import Config, load
 from console.demo.proof import prove
 from console.local_stack.jars import jars
@@ -25,9 +27,9 @@ from console.stages import Stage
 from console.status import read_feedback
 from console.waiting import Held, wait_until_there
 from schemas.errors import PenstockError
-from schemas.feedback import Feedback
+from schemas.feedback import Feedback, TableReport
 from schemas.identifiers import DestinationName, TableName
-from schemas.lsn import Lsn
+from schemas.lsn import NOWHERE, Lsn
 from schemas.topics import Topics
 from stores.kafka_log import KafkaLog, TopicMissing
 from tests.support.eventually import eventually
@@ -91,7 +93,9 @@ class Pipeline:
         with psycopg.connect(self._postgres.dsn(), autocommit=True) as admin:
             slot = f"penstock_{self.name}"
             eventually(lambda: not _active(admin, slot), what="the walsender to end")
-            admin.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s", [slot])
+            admin.execute(
+                "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s", [slot]
+            )
             admin.execute(f'drop database "{self.name}" with (force)')
 
     # The source.
@@ -124,6 +128,12 @@ class Pipeline:
 
     def start_apply_process(self, **environment: str) -> None:
         self.apply = self._stage("apply", environment)
+
+    def pause(self, stage: Stage) -> None:
+        os.kill(stage.process.pid, signal.SIGSTOP)
+
+    def resume(self, stage: Stage) -> None:
+        os.kill(stage.process.pid, signal.SIGCONT)
 
     def start_apply(self) -> None:
         """In this process, on the session that all tests share."""
@@ -169,14 +179,28 @@ class Pipeline:
         ).fetchone()
         return Lsn.parse(row[0]) if row else Lsn(0)
 
+    def checkpoint_lsn(self) -> Lsn:
+        """How far capture has come."""
+        with KafkaLog(self.config().kafka) as log:
+            last = last_accepted(log, Topics(self.config().pipeline).checkpoints)
+        return last[1].lsn if last else NOWHERE
+
     def known_phase(self, table: str) -> str | None:
         """The phase of a table, as the destination last told."""
+        report = self._report(table)
+        return type(report.phase).__name__ if report else None
+
+    def generation(self, table: str) -> Lsn:
+        report = self._report(table)
+        return report.generation if report else NOWHERE
+
+    def _report(self, table: str) -> TableReport | None:
         with KafkaLog(self.config().kafka) as log:
             if not self._topics() <= log.topics():
                 return None
             feedback = read_feedback(log, self.config().pipeline, [LAKE]).get(LAKE)
         reports = feedback.tables if feedback else ()
-        return next((type(r.phase).__name__ for r in reports if r.table == TableName("public", table)), None)
+        return next((report for report in reports if report.table == TableName("public", table)), None)
 
     def settle(self, *tables: str, seconds: float = 90.0) -> Feedback:
         """Returns when the destination has everything that is committed now, in these tables of schema public."""
@@ -216,6 +240,17 @@ class Pipeline:
                 return log.ends([topic])[topic][0]
             except TopicMissing:
                 return 0
+
+    def copied_records(self, table: str) -> int:
+        """How many records the newest copy topic of a table holds."""
+        prefix = f"{self.change_topic(table)}.copy."
+        with KafkaLog(self.config().kafka) as log:
+            newest = max((topic for topic in log.topics() if topic.startswith(prefix)), default=None)
+            return log.ends([newest])[newest][0] if newest else 0
+
+    def wait_for_death_of_apply(self) -> None:
+        assert self.apply is not None
+        assert self.apply.process.wait(120) == -signal.SIGKILL, self.apply.failure().reason
 
     def change_topic(self, table: str) -> str:
         return Topics(self.config().pipeline).changes(TableName("public", table))

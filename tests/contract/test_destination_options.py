@@ -1,0 +1,33 @@
+"""How a destination is chosen and configured: mistakes are named by key, never by value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from apply_spark.config import DestinationConfig
+from apply_spark.destinations.registry import installed, make_destination
+from schemas.errors import ConfigError
+from tests.contract.destination_places import LAKE, PLACES
+
+
+@pytest.mark.parametrize("kind", sorted({*PLACES, "stdout"}))
+def test_an_unknown_option_is_refused_and_named(kind: str, tmp_path: Path) -> None:
+    config = DestinationConfig.model_validate({"type": kind, "path": str(tmp_path / "x"), "colour": "red"})
+
+    with pytest.raises(ConfigError, match=r"destinations\.lake\.colour") as caught:
+        make_destination(LAKE, config)
+
+    assert "red" not in caught.value.reason
+
+
+def test_an_unknown_type_is_refused_with_the_one_that_was_meant() -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'duckdb'") as caught:
+        make_destination(LAKE, DestinationConfig(type="duckbd"))
+
+    assert all(name in caught.value.solution for name in PLACES)
+
+
+def test_every_place_of_this_suite_is_an_installed_destination() -> None:
+    assert set(PLACES) <= set(installed())

@@ -1,0 +1,146 @@
+"""How far a destination is: what is stored is what is read, and when a table is Ready."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apply_spark.progress import Progress, TableProgress
+from schemas.errors import Retry
+from schemas.identifiers import Epoch, LogId, SchemaId, TableName
+from schemas.lsn import Lsn
+from schemas.phases import Catchup, DataSync, Errored, FinishedCopy, Init, Phase, Ready, SyncDone, SyncWait
+
+ORDERS = TableName("public", "orders")
+LSNS = st.integers(0, 2**64 - 1).map(Lsn)
+LONGS = st.integers(0, 2**63 - 1)
+STORED = st.sampled_from([Init(), DataSync(), FinishedCopy(), Ready()]) | st.builds(SyncDone, LSNS)
+TABLES = st.builds(
+    TableProgress,
+    table=st.builds(TableName, st.text(), st.text()),
+    phase=STORED | st.builds(Errored, st.text(), st.text(), st.sampled_from(Retry), st.integers(1, 99), STORED),
+    generation=LSNS,
+    schema_id=st.integers(0, 2**31 - 1).map(SchemaId),
+    lsn=LSNS,
+    epoch=LONGS.map(Epoch),
+    log_offset=LONGS,
+    topic_offset=LONGS,
+    copy_offset=LONGS,
+    copied=LONGS,
+    copy_end=st.none() | LONGS,
+    copy_rows=LONGS,
+    last_snapshot=LSNS,
+)
+
+
+def a_table(**changed: Any) -> TableProgress:  # noqa: ANN401 -- fields of a table
+    fields: dict[str, Any] = {
+        "table": ORDERS,
+        "phase": SyncDone(Lsn(90)),
+        "generation": Lsn(10),
+        "schema_id": SchemaId(5),
+        "lsn": Lsn(100),
+        "epoch": Epoch(1),
+        "log_offset": 7,
+        "topic_offset": 3,
+        "last_snapshot": Lsn(50),
+    }
+    return TableProgress(**(fields | changed))
+
+
+def a_progress(*tables: TableProgress, lsn: int = 100, log_offset: int = 7) -> Progress:
+    return Progress(LogId("log"), Lsn(lsn), Epoch(1), log_offset, 0, {table.table: table for table in tables})
+
+
+@given(TABLES)
+def test_a_table_comes_back_from_json_as_it_was(table: TableProgress) -> None:
+    again = TableProgress.from_json(table.to_json())
+
+    assert again == table
+    assert isinstance(again.lsn, Lsn)
+    assert isinstance(again.generation, Lsn)
+    assert isinstance(again.last_snapshot, Lsn)
+    assert isinstance(again.table, TableName)
+
+
+def test_a_caught_up_table_that_stands_where_the_destination_stands_is_ready() -> None:
+    levelled = a_progress(a_table()).levelled()
+
+    assert levelled.tables[ORDERS] == a_table(phase=Ready())
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        a_table(log_offset=6),
+        a_table(lsn=Lsn(99)),
+        a_table(lsn=Lsn(101)),
+        a_table(last_snapshot=Lsn(101)),
+        a_table(phase=Init()),
+        a_table(phase=DataSync()),
+        a_table(phase=FinishedCopy()),
+        a_table(phase=Errored("why", "what", Retry.MANUAL, 1, SyncDone(Lsn(90)))),
+    ],
+    ids=["behind in the log", "behind", "ahead", "below its last snapshot", "Init", "DataSync", "copied", "Errored"],
+)
+def test_every_other_table_stays_what_it_is(table: TableProgress) -> None:
+    progress = a_progress(table)
+
+    assert progress.levelled() == progress
+
+
+def test_a_table_exactly_at_its_last_snapshot_is_ready() -> None:
+    levelled = a_progress(a_table(last_snapshot=Lsn(100))).levelled()
+
+    assert levelled.tables[ORDERS].phase == Ready()
+
+
+def test_levelling_one_table_leaves_the_others_alone() -> None:
+    behind = a_table(table=TableName("public", "items"), log_offset=2)
+
+    levelled = a_progress(a_table(), behind).levelled()
+
+    assert [table.phase for table in levelled.tables.values()] == [Ready(), behind.phase]
+
+
+@pytest.mark.parametrize(
+    ("phase", "moves"),
+    [
+        (Ready(), True),
+        (SyncDone(Lsn(1)), True),
+        (Init(), False),
+        (DataSync(), False),
+        (FinishedCopy(), False),
+        (SyncWait(), False),
+        (Catchup(Lsn(1)), False),
+        (Errored("why", "what", Retry.TIMED, 1, Ready()), False),
+    ],
+)
+def test_only_tables_that_are_caught_up_take_part_in_intervals(phase: Phase, *, moves: bool) -> None:
+    assert a_table(phase=phase).moves is moves
+
+
+def test_an_errored_table_keeps_its_place() -> None:
+    errored = Errored("why", "what", Retry.MANUAL, 1, SyncDone(Lsn(90)))
+
+    progress = a_progress(a_table()).errored(ORDERS, errored)
+
+    assert progress.tables[ORDERS] == replace(a_table(), phase=errored)
+
+
+def test_changed_tables_replace_those_of_their_name_and_nothing_else() -> None:
+    before = a_progress(a_table())
+    other = a_table(table=TableName("public", "items"))
+
+    after = before.with_tables(a_table(phase=Ready()), other)
+
+    assert after.tables == {ORDERS: a_table(phase=Ready()), other.table: other}
+    assert before.tables == {ORDERS: a_table()}
+
+
+def test_a_fresh_destination_holds_nothing() -> None:
+    assert Progress.fresh(LogId("log")) == Progress(LogId("log"), Lsn(0), None, 0, 0, {})
