@@ -2,7 +2,7 @@
 
 LogError
 |-- RowsMissing           Kafka gave fewer rows than the checkpoint counted     (stops the table)
-|-- TopicCut              a topic no longer holds an offset that is needed      (stops apply)
+|-- TopicCut              a topic no longer holds an offset that is needed      (stops the table)
 DestinationError
 |-- DestinationInUse      another apply writes there
 |-- DestinationTaken      another apply took over while this one was frozen
@@ -24,6 +24,10 @@ class RowsMissing(LogError):
 
 class TopicCut(LogError):
     """A topic does not reach from where it is needed to where a checkpoint says it ends."""
+
+    def __init__(self, topic: str, reason: str, *, solution: str) -> None:
+        super().__init__(f"Topic {topic} {reason}", solution=solution)
+        self.topic = topic
 
 
 class DestinationInUse(DestinationError):

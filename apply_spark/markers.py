@@ -27,9 +27,11 @@ def marked(progress: Progress, interval: Interval, level: set[TableName]) -> Pro
             case CopyStarted():
                 tables[marker.table] = _begun(marker, interval.epoch)
                 level.discard(marker.table)
-            case CopyFinished(generation=generation, rows=rows, ends=ends, last=last):
+            case CopyFinished(generation=generation, rows=rows, bytes=size, ends=ends, last=last):
                 if table is not None and table.generation == generation:
-                    tables[marker.table] = replace(table, copy_end=ends[0], copy_rows=rows, last_snapshot=last)
+                    tables[marker.table] = replace(
+                        table, copy_end=ends[0], copy_rows=rows, copy_bytes=size, last_snapshot=last
+                    )
             case SchemaChanged(position=position):
                 if table is not None and position.commit_lsn >= table.generation:
                     log.warning("table changed its shape, waiting for a new copy", table=str(marker.table))

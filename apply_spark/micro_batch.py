@@ -71,9 +71,8 @@ class Applier:
         new = [record for record in records if self.progress is None or record.offset >= self.progress.log_offset]
         for interval in intervals(accepted(new, self._rule), self._budget):
             self._apply(interval)
-        if new and self.progress is not None and new[-1].offset >= self.progress.log_offset:
-            # Zombies' records at the end: passed over, and not read again.
-            self.progress = replace(self.progress, log_offset=new[-1].offset + 1)
+        if new and self.progress is not None:
+            self.progress = self.progress.passed_over(new[-1].offset + 1)
 
     def _apply(self, interval: Interval) -> None:
         started = time.monotonic()
@@ -132,6 +131,8 @@ class Applier:
     def _reached(self, progress: Progress) -> None:
         self.progress = progress
         self._parts.feedback.send(progress)
+        errored = sum(isinstance(table.phase, Errored) for table in progress.tables.values())
+        ERRORED_TABLES.labels(self._destination.name).set(errored)
         APPLIED_LSN.labels(self._destination.name).set(progress.lsn)
 
     def _held(self, here: Progress, table: TableName, error: PenstockError) -> Progress:
@@ -140,11 +141,7 @@ class Applier:
         assert isinstance(held, StoredPhase)  # noqa: S101 -- only stored phases take part in a batch
         log.error("table stopped", table=str(table), error=error.reason, solution=error.solution)
         phase = Errored(error.reason, error.solution, Retry.MANUAL, 1, held)
-        now = here.errored(table, phase)
-        ERRORED_TABLES.labels(self._destination.name).set(
-            sum(isinstance(each.phase, Errored) for each in now.tables.values())
-        )
-        return now
+        return here.errored(table, phase)
 
     # Tables that are not level with the destination.
 
@@ -194,7 +191,7 @@ class Applier:
     def _copy_some(self, progress: Progress, table: TableProgress) -> None:
         """The next rows of the copy topic. All of them are there: capture said so."""
         assert table.copy_end is not None  # noqa: S101 -- or there would be no work
-        end = min(table.copy_end, table.copy_offset + self._parts.tuning.interval_rows)
+        end = min(table.copy_end, table.copy_offset + self._piece(table))
         copied = table.copied
         if end > table.copy_offset:
             topic = self._parts.topics.copy(table.table, table.generation)
@@ -215,6 +212,12 @@ class Applier:
             after = self._copied(progress, table, end, copied)
             self._destination.save_progress(after)
         self._reached(after)
+
+    def _piece(self, table: TableProgress) -> int:
+        """How many rows of a copy are within the budget, by its average row."""
+        if table.copy_bytes <= self._budget.bytes:
+            return self._budget.rows
+        return max(1, min(self._budget.rows, self._budget.bytes * table.copy_rows // table.copy_bytes))
 
     def _copied(self, progress: Progress, table: TableProgress, end: int, copied: int) -> Progress:
         now = replace(table, copy_offset=end, copied=copied)

@@ -35,8 +35,9 @@ class TableProgress:
     copy_offset: int = 0
     copied: int = 0
     copy_end: int | None = None
-    """Known once capture has finished the copy, together with its number of rows and newest snapshot."""
+    """Known once capture has finished the copy, together with its rows, its bytes and its newest snapshot."""
     copy_rows: int = 0
+    copy_bytes: int = 0
     last_snapshot: Lsn = NOWHERE
 
     @property
@@ -90,6 +91,14 @@ class Progress:
             and self.lsn >= table.last_snapshot
         ]
         return self.with_tables(*level) if level else self
+
+    def passed_over(self, log_offset: int) -> Progress:
+        """A zombie's checkpoints at the end of what was read: the destination and all tables level with it are past."""
+        if log_offset <= self.log_offset:
+            return self
+        level = [table for table in self.tables.values() if table.log_offset == self.log_offset]
+        moved = self.with_tables(*[replace(table, log_offset=log_offset) for table in level])
+        return replace(moved, log_offset=log_offset)
 
     def errored(self, table: TableName, errored: Errored) -> Progress:
         return self.with_tables(replace(self.tables[table], phase=errored))

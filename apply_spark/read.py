@@ -48,13 +48,16 @@ def kafka_options(kafka: KafkaConfig) -> dict[str, str]:
 def _check(log: KafkaLog, ranges: Mapping[str, OffsetRange]) -> None:
     begins, ends = log.begins(ranges), log.ends(ranges)
     for topic, wanted in ranges.items():
-        if begins[topic][0] > wanted.start:
+        begin, end = begins[topic][0], ends[topic][0]
+        if begin > wanted.start:
             raise TopicCut(
-                f"Topic {topic} begins at offset {begins[topic][0]}; {wanted.start} is needed, but its time is up.",
+                topic,
+                f"begins at offset {begin}; {wanted.start} is needed, but its time is up.",
                 solution="Run `penstock resync TABLE`; raise `kafka.retention` so that it does not happen again.",
             )
-        if ends[topic][0] < wanted.end:
+        if end < wanted.end:
             raise TopicCut(
-                f"Topic {topic} ends at offset {ends[topic][0]}, before {wanted.end}: it was deleted or lost its tail.",
+                topic,
+                f"ends at offset {end}, before {wanted.end}: it was deleted, or lost its tail.",
                 solution="Run `penstock resync TABLE`.",
             )

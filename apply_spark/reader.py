@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
 from apply_spark.decode import decoded, within
 from apply_spark.destination import TableChanges
-from apply_spark.errors import RowsMissing, TableFailed
+from apply_spark.errors import RowsMissing, TableFailed, TopicCut
 from apply_spark.fold import Contents, contents_columns, fold
 from apply_spark.intervals import Interval
 from apply_spark.progress import TableProgress
@@ -59,7 +59,11 @@ class IntervalReader:
             for table in moving
             for topic in [self._topics.changes(table.table)]
         }
-        raw = read_ranges(self._spark, self._kafka, self._log, ranges).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            raw = read_ranges(self._spark, self._kafka, self._log, ranges).persist(StorageLevel.MEMORY_AND_DISK)
+        except TopicCut as cut:
+            owner = next(table for table in moving if self._topics.changes(table.table) == cut.topic)
+            raise TableFailed(owner.table, cut) from cut
         try:
             parts = [part for table in moving for part in self._parts(raw, interval, table)]
             contents = _measure(parts)

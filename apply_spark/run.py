@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import structlog
-from prometheus_client import start_http_server
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -26,6 +25,7 @@ from apply_spark.progress import Progress
 from apply_spark.read import kafka_options
 from apply_spark.reader import IntervalReader
 from apply_spark.session import spark_session
+from schemas.checkpoint import Checkpoint
 from schemas.errors import LogError, PenstockError
 from schemas.topics import Topics
 from stores.kafka_log import KafkaLog, Record, TopicMissing
@@ -49,21 +49,16 @@ def run_apply(config: ApplyConfig, stop: threading.Event, spark: SparkSession | 
 
     A session that is given is used and left running."""
     with ExitStack() as stack:
-        if config.tuning.metrics_port is not None:
-            server, thread = start_http_server(config.tuning.metrics_port)
-            stack.callback(thread.join)
-            stack.callback(server.shutdown)
         destination = make_destination(config.name, config.destination)
         stack.callback(destination.shutdown)
         stored = destination.startup()
         kafka = stack.enter_context(KafkaLog(config.kafka))
-        topics = Topics(config.pipeline)
-        if not _wait_for_capture(kafka, topics, stop):
-            return
+        kafka.topics()  # a broker that is not there is told before Spark starts
         if spark is None:
             spark = spark_session(config)
             stack.callback(spark.stop)
-        _query_until(stop, spark, config, destination, stored, kafka)
+        if _wait_for_capture(kafka, Topics(config.pipeline), stop):
+            _query_until(stop, spark, config, destination, stored, kafka)
 
 
 def _query_until(
@@ -179,9 +174,15 @@ def _query_error(error: PySparkException | None) -> LogError:
 def _begin(kafka: KafkaLog, topics: Topics, stored: Progress | None) -> tuple[int, Progress | None]:
     """The first checkpoint record to read. Offsets are hints: a log that was recreated is read from its beginning."""
     topic = topics.checkpoints
-    first, end = kafka.begins([topic])[topic][0], kafka.ends([topic])[topic][0]
-    begin = first if stored is None or stored.log_offset > end else max(first, stored.log_offset)
-    return begin, None if stored is None else replace(stored, log_offset=begin)
+    first = kafka.begins([topic])[topic][0]
+    if stored is None:
+        if first > 0:
+            log.warning("the log no longer reaches back to its beginning: resync the tables that do not appear")
+        return first, None
+    oldest = next(kafka.read(topic, first, first + 1), None)
+    same_log = oldest is not None and Checkpoint.decode(oldest.value or b"").log_id == stored.log_id
+    begin = max(first, stored.log_offset) if same_log else first
+    return begin, replace(stored, log_offset=begin)
 
 
 def _wait_for_capture(kafka: KafkaLog, topics: Topics, stop: threading.Event) -> bool:

@@ -17,6 +17,7 @@ _SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",  # re-planning costs more than it gives on small batches
     "spark.sql.streaming.stopTimeout": "30s",
+    "spark.driver.maxResultSize": "0",  # a batch is bounded by the interval budget
     "spark.speculation": "false",  # a destination must not be written twice at once
     "spark.kafka.consumer.cache.timeout": "10s",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",

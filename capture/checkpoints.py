@@ -20,7 +20,7 @@ from schemas.connections import KafkaConfig
 from schemas.epochs import EpochRule
 from schemas.errors import LogError
 from schemas.identifiers import Epoch, LogId
-from schemas.lsn import Lsn
+from schemas.lsn import NOWHERE, Lsn
 from stores.kafka_log import BrokerUnreachable, KafkaLog, log_error
 
 _FULL_ENDS_EVERY = 1000
@@ -96,7 +96,8 @@ class CheckpointWriter:
         self._written = 0
         self._lock = threading.Lock()
         self._place = LogPlace(0, {})
-        self.lsn = Lsn(0)
+        self.lsn = NOWHERE
+        self.commit_ts = 0
 
     @property
     def place(self) -> LogPlace:
@@ -106,7 +107,7 @@ class CheckpointWriter:
 
     def open(self, lsn: Lsn, topics: set[str], commit_ts: int, control: int) -> None:
         """Ends all epochs before this one. What they left above their last checkpoint is in nobody's window."""
-        self.lsn = lsn
+        self.lsn, self.commit_ts = lsn, commit_ts
         self._ends = self._measure(topics)
         self._write(Checkpoint(self._log_id, self._epoch, True, lsn, lsn, commit_ts, _now(), (), self._ends, control))
 

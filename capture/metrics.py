@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import Counter, Gauge
 
-CHANGES = Counter("penstock_capture_changes_total", "Row changes written to Kafka.", ["table"])
+CHANGES = Counter("penstock_capture_changes_total", "Row changes written to Kafka.", ["topic"])
 BYTES = Counter("penstock_capture_written_bytes_total", "Avro bytes of changes written to Kafka.")
 CHECKPOINTS = Counter("penstock_capture_checkpoints_total", "Checkpoints written.")
 CHECKPOINT_LSN = Gauge("penstock_capture_checkpoint_lsn_bytes", "LSN of the last checkpoint.")

@@ -18,8 +18,8 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
-from capture.config import CaptureConfig, SourceConfig
-from capture.errors import PublicationMissing, SourceUnreachable, source_error
+from capture.config import CaptureConfig, OnLostSlot, SourceConfig
+from capture.errors import PublicationMissing, SlotLost, SourceUnreachable, source_error
 from schemas.connections import KafkaConfig
 from schemas.errors import LogError, PenstockError, SourceError
 from schemas.identifiers import PublicationName, TableName, slot_name
@@ -344,10 +344,11 @@ def _slot(connection: psycopg.Connection[dict[str, Any]], config: CaptureConfig)
         )
     elif row["wal_status"] == "lost":
         yield Finding(
-            Severity.PROBLEM,
+            Severity.PROBLEM if config.tuning.on_lost_slot is OnLostSlot.FAIL else Severity.WARNING,
             "slot",
             f"Slot {name} is lost: Postgres removed WAL that it still needed.",
-            f"Raise max_slot_wal_keep_size, run `{drop}`, and start again: every table is copied anew.",
+            SlotLost.solution,
+            SlotLost,
         )
     elif row["active_pid"] is not None:
         yield Finding(

@@ -48,7 +48,8 @@ select c.oid::bigint as id, n.nspname as schema, c.relname as name, c.relreplide
                                           'generated', a.attgenerated <> '', 'number', a.attnum) order by a.attnum)
           from pg_attribute a
          where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped) as columns,
-       (select i.indkey::int2[] from pg_index i where i.indrelid = c.oid and i.indisprimary) as primary_key,
+       (select i.indkey::int2[] from pg_index i
+         where i.indrelid = c.oid and i.indisprimary and i.indimmediate) as primary_key,
        (select i.indkey::int2[] from pg_index i where i.indrelid = c.oid and i.indisreplident) as identity_index,
        (select json_build_array(p.oid::bigint, p.puballtables, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate,
                                 p.pubviaroot, r.oid::bigint, {filter_source}, {list_source})
@@ -58,7 +59,7 @@ select c.oid::bigint as id, n.nspname as schema, c.relname as name, c.relreplide
   from pg_publication_tables t
   join pg_namespace n on n.nspname = t.schemaname
   join pg_class c on c.relnamespace = n.oid and c.relname = t.tablename
- where t.pubname = %s
+ where t.pubname = %s and (%s::text is null or (t.schemaname = %s and t.tablename = %s))
  order by 2, 3
 """
 _FILES = """(select c.oid as relid where c.relkind <> 'p'
@@ -71,31 +72,36 @@ _SINCE_15 = {
 }
 _IN_14 = {"columns": "null::text[]", "row_filter": "null::text", "filter_source": "null", "list_source": "null"}
 _VERSION_15 = 150_000
+_VERSION_18 = 180_000
 
 
-def published_tables(connection: psycopg.Connection, publication: PublicationName) -> list[PublishedTable]:
-    """Every table of the publication, as it is now."""
+def published_tables(
+    connection: psycopg.Connection, publication: PublicationName, only: TableName | None = None
+) -> list[PublishedTable]:
+    """Every table of the publication, or the one that is asked for, as it is now.
+
+    A primary key that is checked only after a statement is no key: rows may pass through each other's values."""
     known = connection.execute("select 1 from pg_publication where pubname = %s", [publication]).fetchone()
     if known is None:
         raise PublicationMissing(
             f"Publication {publication} does not exist.",
             solution=f'create publication "{publication}" for all tables; -- or: for table a, b, c',
         )
-    query = _TABLES.format(files=_FILES, **(_SINCE_15 if connection.info.server_version >= _VERSION_15 else _IN_14))
+    version = connection.info.server_version
+    query = _TABLES.format(files=_FILES, **(_SINCE_15 if version >= _VERSION_15 else _IN_14))
     with connection.cursor(row_factory=dict_row) as cursor:
-        return [_published(row) for row in cursor.execute(query, [publication])]
+        schema, name = only or (None, None)
+        return [_published(row, version) for row in cursor.execute(query, [publication, name, schema, name])]
 
 
-def published_table(
-    connection: psycopg.Connection, publication: PublicationName, table: TableName
-) -> PublishedTable | None:
-    return next((found for found in published_tables(connection, publication) if found.name == table), None)
-
-
-def _published(row: dict[str, Any]) -> PublishedTable:
+def _published(row: dict[str, Any], version: int) -> PublishedTable:
     identity = ReplicaIdentity(row["identity"])
     numbers = row["identity_index"] if identity is ReplicaIdentity.INDEX else row["primary_key"]
-    columns = [column for column in row["columns"] if _is_published(column, row["published_columns"])]
+    columns = [
+        column
+        for column in row["columns"]
+        if _is_published(column, row["published_columns"], trusted=version >= _VERSION_18)
+    ]
     complete = set(numbers or ()) <= {column["number"] for column in columns}
     key = set(numbers or ()) if complete else set()
     return PublishedTable(
@@ -123,10 +129,11 @@ def _published(row: dict[str, Any]) -> PublishedTable:
     )
 
 
-def _is_published(column: dict[str, Any], listed: list[str] | None) -> bool:
+def _is_published(column: dict[str, Any], listed: list[str] | None, *, trusted: bool) -> bool:
+    """Before 18 generated columns are never published; from 18 on the list tells whether they are."""
     if listed is None:
         return not column["generated"]
-    return column["name"] in listed and not column["generated"]
+    return column["name"] in listed and (trusted or not column["generated"])
 
 
 def filenode(session: psycopg.Connection, table: TableId) -> str:

@@ -97,7 +97,7 @@ class Stream:
         self._pulse = pulse
         self._tuning = tuning
         self._in_transaction = False
-        self._origin = RowOrigin(0, 0, None, 0, 0)
+        self._origin = RowOrigin(0, writer.commit_ts, None, 0, 0)
         self._safe = writer.lsn
         self._rows = 0
         self._moved: dict[tuple[str, SchemaId], list[int]] = {}
@@ -140,7 +140,7 @@ class Stream:
             self._cut_if_due(now)
         if self._acknowledgement.update(self._writer.lsn):
             self._pulse.report()
-            ACKNOWLEDGED_LAG.set(max(0, self._safe - self._acknowledgement.flushed))
+        ACKNOWLEDGED_LAG.set(max(0, self._safe - self._acknowledgement.flushed))
         self._pulse.beat()
 
     def _cut_if_due(self, now: float) -> None:
@@ -271,6 +271,9 @@ class Stream:
 
     def _stop_table(self, table: StreamTable, error: ValueNotCarried) -> None:
         name = table.transcoder.table.name
+        if self._tables.is_copied_after(name, self._origin.commit_lsn):
+            log.warning("row left out, its table's copy is newer", table=str(name), error=error.reason)
+            return
         position = Position(Lsn(self._origin.commit_lsn), self._origin.ordinal)
         log.error("table stopped", table=str(name), error=error.reason, solution=error.solution)
         table.errored = True

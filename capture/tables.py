@@ -85,6 +85,11 @@ class StreamTables:
     def remember_copy(self, table: TableName, generation: Lsn, schema_id: SchemaId) -> None:
         self._copies[table] = (generation, self._registrar.table_schema(schema_id))
 
+    def is_copied_after(self, table: TableName, commit_lsn: int) -> bool:
+        """Whether the table's copy holds what committed at this LSN, so that nobody asks the stream for it."""
+        copy = self._copies.get(table)
+        return copy is not None and commit_lsn < copy[0]
+
     def met(self, relation: Relation, commit_lsn: Lsn, ordinal: int) -> SchemaChanged | None:
         """Takes in a RELATION message, which repeats; tells if the table no longer has the shape it was copied with."""
         schema = self._schema(relation)

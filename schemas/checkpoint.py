@@ -33,11 +33,12 @@ class CopyStarted:
 
 @dataclass(frozen=True, slots=True)
 class CopyFinished:
-    """All `rows` of the copy lie below `ends` on the copy topic. `last` is the newest snapshot it was read under."""
+    """All `rows` of the copy, `bytes` in all, lie below `ends` on the copy topic. `last`: its newest snapshot."""
 
     table: TableName
     generation: Lsn
     rows: int
+    bytes: int
     ends: tuple[int, ...]
     last: Lsn
 
@@ -197,7 +198,15 @@ _CODEC = FixedCodec(
                     changes_from="long",
                     log_from="long",
                 ),
-                _record("CopyFinished", table=_STRINGS, generation="long", rows="long", ends=_LONGS, last="long"),
+                _record(
+                    "CopyFinished",
+                    table=_STRINGS,
+                    generation="long",
+                    rows="long",
+                    bytes="long",
+                    ends=_LONGS,
+                    last="long",
+                ),
                 _record(
                     "SchemaChanged",
                     table=_STRINGS,

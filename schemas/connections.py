@@ -24,7 +24,8 @@ class KafkaConfig(BaseModel, frozen=True, extra="forbid"):
         default=ByteSize(64 * 1024**2), description="The largest record, and so about the largest row, that is carried."
     )
     patience: timedelta = Field(
-        default=timedelta(seconds=60), description="How long a stage waits for a broker that is away before it stops."
+        default=timedelta(seconds=60),
+        description="How long a question to the broker may take. Capture waits longer, with its slot kept alive.",
     )
 
     def client_settings(self) -> dict[str, str | int | float | bool]:

@@ -190,13 +190,17 @@ class DuckDbDestination:
         same_row = " and ".join(
             f"t.{_quoted(c.name)} is not distinct from s.c{index}" for index, c in enumerate(schema.columns)
         )
-        db.execute(
+        gone = db.execute(
             f"""delete from {self._target(schema)} where rowid in (
                   select rid from (
                     select t.rowid as rid, s.net, row_number() over (partition by s.id) as copy
                       from {self._target(schema)} t join staged s on s.net < 0 and {same_row})
                    where copy <= -net)"""
-        )
+        ).fetchone()
+        wanted = db.execute("select coalesce(sum(-net), 0) from temp.staged where net < 0").fetchone()
+        if gone != wanted:
+            reason = f"{wanted[0] if wanted else 0} rows were to go, {gone[0] if gone else 0} were found."
+            raise TableFailed(schema.name, PartialRow(reason))
         db.execute(
             f"""insert into {self._target(schema)}
                 select {_staged_columns(schema)} from staged, range(net) where net > 0"""

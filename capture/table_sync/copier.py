@@ -54,6 +54,7 @@ class Copied:
     """So many rows so far; the last one of a copy is final."""
 
     rows: int
+    bytes: int
     final: bool
 
 
@@ -103,7 +104,7 @@ def _copy(job: CopyJob, check_parent: Callable[[], None], report: Callable[[Repo
     producer = BoundedProducer(job.kafka, job.memory, check_parent)
     transcoder = Transcoder(job.pipeline, job.database, job.table.schema, job.schema_ids, job.epoch)
     origin = snapshot_origin(job.generation, time.time_ns() // 1000)
-    columns = len(job.table.schema.columns)
+    columns, size = len(job.table.schema.columns), 0
     with psycopg.connect(session_dsn(job.dsn, application_name="penstock copy"), autocommit=True) as session:
         session.execute("begin transaction isolation level repeatable read")
         session.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(job.snapshot)))
@@ -113,14 +114,16 @@ def _copy(job: CopyJob, check_parent: Callable[[], None], report: Callable[[Repo
         with session.cursor().copy(copy_command(job.table)) as rows:
             for line in rows:
                 row = decode_copy_row(bytes(line), columns)
-                producer.send(job.topic, transcoder.key(row), transcoder.value(Op.READ, None, row, origin))
+                value = transcoder.value(Op.READ, None, row, origin)
+                producer.send(job.topic, transcoder.key(row), value)
+                size += len(value)
                 origin.ordinal += 1
                 if origin.ordinal % _ROWS_BETWEEN_REPORTS == 0:
                     producer.poll()
                     check_parent()
-                    report(Copied(origin.ordinal, final=False))
+                    report(Copied(origin.ordinal, size, final=False))
     producer.flush()
-    return Copied(origin.ordinal, final=True)
+    return Copied(origin.ordinal, size, final=True)
 
 
 def copy_command(table: PublishedTable) -> sql.Composed:

@@ -136,6 +136,8 @@ class TableSync:
         finally:
             for copy in [*self._running]:
                 self._end(copy)
+            for copy in [*self._running, *self._waiting]:
+                copy.round.snapshot.close()
 
     def _tend(self) -> None:
         dsn = session_dsn(self.config.source.dsn.get_secret_value(), application_name="penstock table sync")
@@ -178,19 +180,24 @@ class TableSync:
             if table.name not in busy | self._broken and self._needs_copy(table, copies.get(table.name))
         ]
         if wanted:
-            self._begin_round(sorted(wanted, key=lambda table: -table.size))
+            self._begin_round(session, sorted(wanted, key=lambda table: -table.size))
 
     def _needs_copy(self, table: PublishedTable, copy: TableCopy | None) -> bool:
         if copy is None or copy.log_id != self.log_id or copy.fingerprint != table.fingerprint:
             return True
         return not copy.finished and copy.table not in self._finishing
 
-    def _begin_round(self, tables: list[PublishedTable]) -> None:
-        """One snapshot for all tables that wait; the log's place is taken before, so no change after it is missed."""
+    def _begin_round(self, session: psycopg.Connection, tables: list[PublishedTable]) -> None:
+        """One snapshot for all tables that wait; the log's place is taken before, so no change after it is missed.
+
+        A table that changed while the snapshot was waited for is left to the next round: its copy would have a shape
+        that it no longer had at the snapshot."""
         topics = {table.name: self.registrar.change_topic(table.name) for table in tables}
         place = self.place()
         log.info("taking a snapshot", tables=[str(table.name) for table in tables])
         held = HeldSnapshot(self.config.source.dsn.get_secret_value(), self.config.pipeline, self.stop)
+        now = {table.name: table for table in published_tables(session, self.config.source.publication)}
+        tables = [table for table in tables if _is_still(table, now.get(table.name))]
         this_round = _Round(held, len(tables))
         for table in tables:
             ids = self.registrar.schema_ids(table.schema)
@@ -279,10 +286,10 @@ class TableSync:
     def _conclude(self, copy: _Running) -> None:
         name = copy.job.table.name
         match copy.last:
-            case Copied(rows=rows, final=True):
+            case Copied(rows=rows, bytes=size, final=True):
                 ends = self.log.ends([copy.job.topic])[copy.job.topic]
                 self._finishing.add(name)
-                self._markers.put(CopyFinished(name, copy.job.generation, rows, ends, copy.job.generation))
+                self._markers.put(CopyFinished(name, copy.job.generation, rows, size, ends, copy.job.generation))
             case FileChanged():
                 log.warning("table was rewritten during its copy, copying it again", table=str(name))
             case Failed(reason=reason, solution=solution, permanent=True):
@@ -312,3 +319,11 @@ class TableSync:
         copy.round.left -= 1
         if copy.round.left == 0:
             copy.round.snapshot.close()
+
+
+def _is_still(before: PublishedTable, now: PublishedTable | None) -> bool:
+    return (
+        now is not None
+        and before.schema.same_shape(now.schema)
+        and (before.filenode, before.fingerprint) == (now.filenode, now.fingerprint)
+    )

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from console.commands.options import ConfigFile, DestinationOption, ParentPipe
 from console.config import DEFAULT_FILE, load
+from console.metrics_server import serving_metrics
 from console.stages import running_as_stage
 
 
@@ -23,5 +24,8 @@ def apply(
 
         settings = pipeline.apply_config(name, jars("spark-kafka-avro"), java_home_for_spark())
         # In the main thread Spark would put its own SIGINT handler in the place of ours.
-        with ThreadPoolExecutor(1, thread_name_prefix="apply") as thread:
+        with (
+            serving_metrics(settings.tuning.metrics_port, "apply.metrics_port"),
+            ThreadPoolExecutor(1, thread_name_prefix="apply") as thread,
+        ):
             thread.submit(run_apply, settings, stop).result()

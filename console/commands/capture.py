@@ -6,6 +6,7 @@ from pathlib import Path
 
 from console.commands.options import ConfigFile, ParentPipe
 from console.config import DEFAULT_FILE, load
+from console.metrics_server import serving_metrics
 from console.stages import running_as_stage
 
 
@@ -17,4 +18,5 @@ def capture(*, config: ConfigFile = DEFAULT_FILE, parent_pipe: ParentPipe = None
 
         from capture.run import run_capture  # noqa: PLC0415 -- `penstock --help` stays fast
 
-        run_capture(settings, stop)
+        with serving_metrics(settings.tuning.metrics_port, "capture.metrics_port"):
+            run_capture(settings, stop)

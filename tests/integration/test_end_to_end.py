@@ -258,8 +258,10 @@ def test_a_transfer_between_three_tables_is_never_seen_in_halves(running: Pipeli
     moments: set[object] = set()
     try:
         while len(moments) < 8:
-            seen.add(running.lake(total)[0][0])
-            moments.add(running.lake(f"select sum(amount) from public.{tables[0]}")[0][0])
+            (both,) = running.lake(f"{total}, (select sum(amount) from public.{tables[0]})")
+            seen.add(both[0])
+            moments.add(both[1])
+            stop.wait(0.1)  # a reader that never lets go of the file would lock its writer out
     finally:
         stop.set()
         writer.join()

@@ -268,5 +268,9 @@ def _read(path: Path, query: str, parameters: list[Any]) -> list[tuple[Any, ...]
                 return (client.execute(query, parameters).fetchall(),)
         except (duckdb.IOException, duckdb.ConnectionException):
             return None
+        except duckdb.BinderException as error:
+            if "file handle conflict" not in str(error):  # apply, in this process, has the file open just now
+                raise
+            return None
 
     return eventually(attempt, what=f"{path} to be readable")[0]

@@ -91,7 +91,7 @@ def test_a_new_copy_begins_the_table_anew_and_leaves_the_others_alone() -> None:
 
 
 def test_a_finished_copy_tells_where_it_ends() -> None:
-    finished = CopyFinished(ORDERS, Lsn(200), rows=9, ends=(70,), last=Lsn(240))
+    finished = CopyFinished(ORDERS, Lsn(200), rows=9, bytes=900, ends=(70,), last=Lsn(240))
 
     tables, _ = after((STARTED, finished))
 
@@ -101,7 +101,7 @@ def test_a_finished_copy_tells_where_it_ends() -> None:
 
 @pytest.mark.parametrize("tables", [(), (a_table(generation=300, phase=DataSync()),)], ids=["unknown", "newer"])
 def test_the_end_of_another_generations_copy_is_not_this_ones(tables: tuple[TableProgress, ...]) -> None:
-    finished = CopyFinished(ORDERS, Lsn(200), rows=9, ends=(70,), last=Lsn(240))
+    finished = CopyFinished(ORDERS, Lsn(200), rows=9, bytes=900, ends=(70,), last=Lsn(240))
 
     now, level = after((finished,), *tables)
 

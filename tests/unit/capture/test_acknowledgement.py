@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capture.acknowledgement import Acknowledgement
+from capture.acknowledgement import Acknowledgement, Released
 from capture.config import Policy
 from schemas.feedback import Feedback
 from schemas.identifiers import DestinationName, LogId
@@ -48,8 +48,9 @@ def an_acknowledgement(
     *required: DestinationName,
     policy: Policy = Policy.DESTINATIONS,
     start: int = 100,
+    anything: bool = False,
 ) -> Acknowledgement:
-    return Acknowledgement(policy, required, LOG, Lsn(start), reports)
+    return Acknowledgement(policy, required, LOG, Released(Lsn(start), anything), reports)
 
 
 def test_nothing_is_acknowledged_before_a_destination_reported(reports: Reports) -> None:
@@ -82,6 +83,22 @@ def test_a_required_destination_that_never_reported_holds_everything_back(report
     reports.tell(LAKE, 300)
 
     assert not acknowledgement.update(Lsn(500))
+
+
+def test_a_destination_that_joined_late_holds_wal_back_only_once_it_has_caught_up(reports: Reports) -> None:
+    acknowledgement = an_acknowledgement(reports, LAKE, LATE, anything=True)
+    reports.tell(LAKE, 300)
+    assert acknowledgement.update(Lsn(500))
+
+    reports.tell(LATE, 150)
+    reports.tell(LAKE, 400)
+    assert acknowledgement.update(Lsn(500))
+    assert acknowledgement.flushed == 400
+
+    reports.tell(LATE, 450)
+    reports.tell(LAKE, 500)
+    assert acknowledgement.update(Lsn(500))
+    assert acknowledgement.flushed == 450
 
 
 def test_a_report_about_another_log_does_not_count(reports: Reports) -> None:
@@ -154,7 +171,7 @@ def test_whatever_comes_it_is_monotonic_and_below_checkpoint_and_every_report(
         before = acknowledgement.flushed
         told[destination] = max(lsn, told.get(destination, 0))
         best_checkpoint = max(best_checkpoint, checkpoint)
-        reports.tell(destination, lsn)
+        reports.tell(destination, told[destination])
         moved = acknowledgement.update(Lsn(checkpoint))
 
         assert moved is (acknowledgement.flushed > before)
