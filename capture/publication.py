@@ -52,7 +52,7 @@ select c.oid::bigint as id, n.nspname as schema, c.relname as name, c.relreplide
          where i.indrelid = c.oid and i.indisprimary and i.indimmediate) as primary_key,
        (select i.indkey::int2[] from pg_index i where i.indrelid = c.oid and i.indisreplident) as identity_index,
        (select json_build_array(p.oid::bigint, p.puballtables, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate,
-                                p.pubviaroot, r.oid::bigint, {filter_source}, {list_source})
+                                p.pubviaroot, r.oid::bigint, {filter_source}, {list_source}, {schema_source})
           from pg_publication p
           left join pg_publication_rel r on r.prpubid = p.oid and r.prrelid = c.oid
          where p.pubname = t.pubname) as membership
@@ -69,8 +69,16 @@ _SINCE_15 = {
     "row_filter": "t.rowfilter",
     "filter_source": "r.prqual::text",
     "list_source": "r.prattrs::text",
+    "schema_source": """(select s.oid::bigint from pg_publication_namespace s
+                          where s.pnpubid = p.oid and s.pnnspid = c.relnamespace)""",
 }
-_IN_14 = {"columns": "null::text[]", "row_filter": "null::text", "filter_source": "null", "list_source": "null"}
+_IN_14 = {
+    "columns": "null::text[]",
+    "row_filter": "null::text",
+    "filter_source": "null",
+    "list_source": "null",
+    "schema_source": "null",
+}
 _VERSION_15 = 150_000
 _VERSION_18 = 180_000
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from schemas.lsn import Lsn
 from tests.conftest import MakePipeline
 from tests.integration.test_bad_input import penstock
 from tests.support.eventually import eventually
@@ -86,6 +87,31 @@ def test_resync_makes_a_new_copy_of_one_table(running: Pipeline) -> None:
     eventually(lambda: running.generation("orders") > before, what="a new generation")
     eventually(lambda: running.known_phase("orders") == "Ready", what="the new copy to be ready")
     running.assert_equal("orders")
+
+
+def test_a_table_that_the_destination_cannot_hold_stops_alone_until_it_is_resynced(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline()
+    pipeline.sql("create table good (id int primary key)", "create table bad (id int primary key, n numeric(10, 2))")
+    pipeline.publish()
+    pipeline.start()
+    pipeline.assert_equal("good", "bad")
+
+    pipeline.sql("insert into bad values (1, 12.5), (2, 'NaN')", "insert into good values (1)")
+    eventually(lambda: pipeline.known_phase("bad") == "Errored", what="the table to stop")
+    pipeline.sql("insert into good values (2)", "insert into bad values (3, 7)")
+    eventually(lambda: pipeline.lake("select count(*) from public.good") == [(2,)], what="the other table to go on")
+    report = json.loads(penstock("status", "-c", str(pipeline.file), "--json").stdout)
+    table = report["destinations"]["lake"]["tables"]["public.bad"]
+    assert "column n (decimal(10, 2))" in table["reason"]
+    assert "NaN" not in table["reason"]
+    assert "penstock resync" in table["solution"]
+    eventually(lambda: pipeline.confirmed_lsn() >= Lsn.parse(report["source"]["wal_lsn"]), what="WAL to be released")
+
+    pipeline.sql("delete from bad where id = 2")
+    assert penstock("resync", "public.bad", "-c", str(pipeline.file)).returncode == 0
+    eventually(lambda: pipeline.known_phase("bad") == "Ready", what="the table to be back")
+
+    pipeline.assert_equal("good", "bad")
 
 
 def test_the_demo_proves_that_source_and_destination_are_equal(tmp_path: Path) -> None:

@@ -149,6 +149,7 @@ def test_a_hundred_thousand_rows_in_one_transaction_arrive(running: Pipeline) ->
     running.sql(f"insert into {table} select i, 'row ' || i from generate_series(1, 100000) i")
 
     running.assert_equal(table)
+    assert running.capture_peak_bytes() < 300 * 1024**2
 
 
 def test_a_table_without_rows_is_there_and_empty(running: Pipeline) -> None:

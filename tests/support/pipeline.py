@@ -61,6 +61,10 @@ class Pipeline:
             publication = "{name}"
             [kafka]
             bootstrap_servers = "{kafka.bootstrap_servers}"
+            [capture]
+            publication_interval = "500ms"
+            idle_interval = "500ms"
+            checkpoint_interval = "200ms"
             [destinations.lake]
             type = "duckdb"
             path = "{self.lake_path}"
@@ -178,6 +182,12 @@ class Pipeline:
             "select confirmed_flush_lsn::text from pg_replication_slots where slot_name = %s", [f"penstock_{self.name}"]
         ).fetchone()
         return Lsn.parse(row[0]) if row else Lsn(0)
+
+    def capture_peak_bytes(self) -> int:
+        """The most memory that capture ever held."""
+        assert self.capture is not None
+        status = Path(f"/proc/{self.capture.process.pid}/status").read_text()
+        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
 
     def checkpoint_lsn(self) -> Lsn:
         """How far capture has come."""
