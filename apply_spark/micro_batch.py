@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from functools import partial
 
 import structlog
 from pyspark.sql import SparkSession
@@ -147,15 +147,13 @@ class Applier:
 
     def work(self, interrupted: Callable[[], bool]) -> None:
         """Copies and catch-ups: one piece in any case, so that no load starves them; more until `interrupted`."""
-        while True:
+        while self.progress is not None:
             progress = self.progress
-            if progress is None:
-                return
-            table = next((table for table in progress.tables.values() if self._has_work(progress, table)), None)
-            if table is None:
+            piece = self._next_piece(progress)
+            if piece is None:
                 return
             try:
-                self._advance(progress, table)
+                piece()
             except TableFailed as error:
                 stopped = self._held(progress, error.table, error)
                 self._destination.save_progress(stopped)
@@ -163,25 +161,21 @@ class Applier:
             if interrupted():
                 return
 
-    def _has_work(self, progress: Progress, table: TableProgress) -> bool:
-        match table.phase:
-            case Init() | DataSync():
-                return table.copy_end is not None
-            case FinishedCopy():
-                return True
-            case _:
-                return table.moves and table.log_offset < progress.log_offset
-
-    def _advance(self, progress: Progress, table: TableProgress) -> None:
-        match table.phase:
-            case Init():
-                started = progress.with_tables(replace(table, phase=DataSync(), copy_offset=0, copied=0))
-                self._destination.drop_table_for_copy(self._schema(table), started)
-                self._reached(started)
-            case DataSync():
-                self._copy_some(progress, table)
-            case _:
-                self._catch_up_some(progress, table)
+    def _next_piece(self, progress: Progress) -> Callable[[], None] | None:
+        """Small copies first; then the tables that are furthest behind, together; large copies piece by piece."""
+        tables = progress.tables.values()
+        copying = [t for t in tables if isinstance(t.phase, Init | DataSync) and t.copy_end is not None]
+        for table in copying:
+            if table.copy_rows <= self._piece(table):
+                return partial(self._copy_some, progress, table)
+        behind = [
+            t for t in tables if isinstance(t.phase, FinishedCopy) or (t.moves and t.log_offset < progress.log_offset)
+        ]
+        if behind:
+            last = min(behind, key=lambda table: table.log_offset)
+            together = [t for t in behind if (t.log_offset, t.epoch) == (last.log_offset, last.epoch)]
+            return partial(self._catch_up_some, progress, together)
+        return partial(self._copy_some, progress, copying[0]) if copying else None
 
     def _schema(self, table: TableProgress) -> TableSchema:
         schema = self._parts.schemas.get(table.schema_id).table
@@ -190,6 +184,11 @@ class Applier:
 
     def _copy_some(self, progress: Progress, table: TableProgress) -> None:
         """The next rows of the copy topic. All of them are there: capture said so."""
+        if isinstance(table.phase, Init):
+            table = replace(table, phase=DataSync(), copy_offset=0, copied=0)
+            progress = progress.with_tables(table)
+            self._destination.drop_table_for_copy(self._schema(table), progress)
+            self._reached(progress)
         assert table.copy_end is not None  # noqa: S101 -- or there would be no work
         end = min(table.copy_end, table.copy_offset + self._piece(table))
         copied = table.copied
@@ -231,24 +230,25 @@ class Applier:
             log.info("copy applied", table=str(table.table), row_count=copied, destination=self._destination.name)
         return progress.with_tables(now)
 
-    def _catch_up_some(self, progress: Progress, table: TableProgress) -> None:
-        """One interval between the table's own place in the log and the destination's."""
-        interval = next(iter(islice(self._missed(progress, table), 1)), None)
+    def _catch_up_some(self, progress: Progress, tables: list[TableProgress]) -> None:
+        """One interval between the place of these tables in the log, which is the same, and the destination's."""
+        interval = next(self._missed(progress, tables[0]), None)
         if interval is None:
-            done = replace(table, phase=SyncDone(table.lsn), log_offset=progress.log_offset)
-            after = progress.with_tables(done).levelled()
+            done = [replace(table, phase=SyncDone(table.lsn), log_offset=progress.log_offset) for table in tables]
+            after = progress.with_tables(*done).levelled()
             self._destination.save_progress(after)
             self._reached(after)
             return
-        if is_gap(table, interval):
-            raise TableFailed(table.table, _gap(table, interval))
-        self._show(progress, replace(table, phase=SyncWait()))
-        self._show(progress, replace(table, phase=Catchup(interval.lsn)))
-        now = advanced(table, interval, self._parts.topics.changes(table.table))
-        if now.log_offset == progress.log_offset:
-            now = replace(now, phase=SyncDone(now.lsn))
-        after = progress.with_tables(now).levelled()
-        with self._parts.reader.changes(interval, [table]) as changes:
+        for table in tables:
+            if is_gap(table, interval):
+                raise TableFailed(table.table, _gap(table, interval))
+        self._show(progress.with_tables(*[replace(table, phase=SyncWait()) for table in tables]))
+        self._show(progress.with_tables(*[replace(table, phase=Catchup(interval.lsn)) for table in tables]))
+        now = [advanced(table, interval, self._parts.topics.changes(table.table)) for table in tables]
+        if interval.next_offset == progress.log_offset:
+            now = [replace(table, phase=SyncDone(table.lsn)) for table in now]
+        after = progress.with_tables(*now).levelled()
+        with self._parts.reader.changes(interval, tables) as changes:
             if changes:
                 self._destination.write_events(Batch(changes, after))
             else:
@@ -261,9 +261,9 @@ class Applier:
         checkpoints = accepted(records, EpochRule(table.epoch))
         return intervals(((offset, replace(each, markers=())) for offset, each in checkpoints), self._budget)
 
-    def _show(self, progress: Progress, table: TableProgress) -> None:
-        """A phase that is not stored: only told."""
-        self._parts.feedback.send(progress.with_tables(table))
+    def _show(self, progress: Progress) -> None:
+        """Phases that are not stored: only told."""
+        self._parts.feedback.send(progress)
 
 
 def _phases(progress: Progress) -> dict[TableName, tuple[object, ...]]:

@@ -252,13 +252,14 @@ def test_a_transfer_between_three_tables_is_never_seen_in_halves(running: Pipeli
                 for index, table in enumerate(tables):
                     change = (2 * step, -step, -step)[index]
                     running.sql(f"update {table} set amount = amount + {change} where id = {step % 10 + 1}")
+            stop.wait(0.01)
 
     writer = threading.Thread(target=transfer, name="transfers")
     writer.start()
     seen: set[object] = set()
     moments: set[object] = set()
     try:
-        while len(moments) < 8:
+        while len(moments) < 5:
             (both,) = running.lake(f"{total}, (select sum(amount) from public.{tables[0]})")
             seen.add(both[0])
             moments.add(both[1])
