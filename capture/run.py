@@ -39,6 +39,7 @@ from stores.schema_topic import SchemaTopic
 from stores.sqlite import SqliteStore
 
 _PATIENCE_SECONDS = 600.0
+_PAUSE_SECONDS = 0.5
 _AWAY = (SourceUnreachable, SlotInUse)
 
 log = structlog.get_logger(__name__)
@@ -50,15 +51,26 @@ def run_capture(config: CaptureConfig, stop: threading.Event) -> None:
     with SqliteStore(Path(config.state_path)) as store:
         while not stop.is_set():
             with ExitStack() as parts:
-                for attempt in stamina.retry_context(on=_AWAY, attempts=None, timeout=_PATIENCE_SECONDS, wait_max=5.0):
-                    with attempt:
-                        parts.close()
-                        stream = _opened_epoch(config, store, parts, stop)
                 try:
-                    stream.run(stop)
+                    _open_when_it_can(config, store, parts, stop).run(stop)
                 except _AWAY as error:
                     log.warning("connection lost, opening the next epoch", error=error.reason)
+                    stop.wait(_PAUSE_SECONDS)
+                except InterruptedError:
+                    break  # told to stop while it waited for open transactions
     log.info("capture stopped")
+
+
+def _open_when_it_can(config: CaptureConfig, store: SqliteStore, parts: ExitStack, stop: threading.Event) -> Stream:
+    """Waits for a server that is away, or for a walsender that still holds the slot, before it gives up."""
+    for attempt in stamina.retry_context(on=_AWAY, attempts=None, timeout=_PATIENCE_SECONDS, wait_max=5.0):
+        with attempt:
+            parts.close()
+            try:
+                return _opened_epoch(config, store, parts, stop)
+            except psycopg.Error as error:
+                raise source_error(error, "opening the stream") from error
+    raise AssertionError("a retry ends with a result or an error")
 
 
 def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, stop: threading.Event) -> Stream:

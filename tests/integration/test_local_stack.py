@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -34,24 +33,11 @@ from console.local_stack.postgres import LocalPostgres, StopMode
 from console.local_stack.processes import free_port
 from console.local_stack.stack import local_stack
 from console.local_stack.unprivileged import readable_cache
+from tests.support.eventually import eventually
+from tests.support.processes import alive
 
 REPOSITORY = Path(console.__file__).parents[1]
 AS_ROOT = os.geteuid() == 0
-
-
-def eventually(fact: Callable[[], bool], seconds: float = 20.0) -> None:
-    until = time.monotonic() + seconds
-    while not fact():
-        assert time.monotonic() < until, "the fact did not come true"
-        time.sleep(0.02)
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"  # ended, and not yet noticed by the machine's first process
 
 
 def processes_of(directory: Path) -> list[int]:

@@ -6,29 +6,15 @@ import os
 import signal
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from console.local_stack.errors import LocalStackError, ServerDidNotStop
 from console.local_stack.processes import ServerCommand, ServerProcess, free_port, is_free, last_lines, listens
-
-
-def eventually(fact: Callable[[], bool], seconds: float = 10.0) -> None:
-    until = time.monotonic() + seconds
-    while not fact():
-        assert time.monotonic() < until, "the fact did not come true"
-        time.sleep(0.01)
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"  # ended, and not yet noticed by the machine's first process
+from tests.support.eventually import eventually
+from tests.support.processes import alive
 
 
 def shell(script: str, directory: Path, *, end_seconds: float = 5.0) -> ServerCommand:
