@@ -28,8 +28,9 @@ def a_name() -> str:
 
 
 def test_a_copy_under_concurrent_writes_is_exact(running: Pipeline) -> None:
-    table = a_name()
+    table, bag = a_name(), a_name()
     running.sql(
+        f"create table {bag} (step int)",
         f"create table {table} (id int primary key, payload text, n int)",
         f"insert into {table} select i, repeat(md5(i::text), 3), 0 from generate_series(1, 20000) i",
     )
@@ -40,6 +41,7 @@ def test_a_copy_under_concurrent_writes_is_exact(running: Pipeline) -> None:
         while not stop.is_set():
             step += 1
             running.sql(
+                f"insert into {bag} values ({step})",
                 f"update {table} set n = n + 1 where id % 997 = {step % 997}",
                 f"insert into {table} values ({100_000 + step}, 'new', {step})",
                 f"delete from {table} where id = {step}",
@@ -54,7 +56,7 @@ def test_a_copy_under_concurrent_writes_is_exact(running: Pipeline) -> None:
         stop.set()
         writer.join()
 
-    running.assert_equal(table)
+    running.assert_equal(table, bag)
 
 
 def test_insert_update_delete_truncate_and_key_change_arrive(running: Pipeline) -> None:
