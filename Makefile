@@ -4,15 +4,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 SECONDS ?= 0
 
-.PHONY: demo test lint types imports unit integration format clean
+.PHONY: demo build-kernel test lint types imports unit integration format clean
 
-$(VENV)/.installed: pyproject.toml
+$(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/transcode/*.pyx capture/transcode/*.pxd)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
 demo: $(VENV)/.installed
 	$(BIN)/penstock demo $(if $(filter-out 0,$(SECONDS)),--seconds $(SECONDS))
+
+# The install builds it where there is a compiler; this builds it again after a change, and fails where there is none.
+build-kernel: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -c 'import capture.transcode.kernel'
 
 test: lint types imports unit integration
 
@@ -28,6 +33,7 @@ imports: $(VENV)/.installed
 
 unit: $(VENV)/.installed
 	$(BIN)/pytest tests/unit
+	PENSTOCK_KERNEL=reference $(BIN)/pytest tests/unit/capture
 
 integration: $(VENV)/.installed
 	$(BIN)/pytest tests/contract tests/integration tests/chaos

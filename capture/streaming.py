@@ -26,18 +26,15 @@ from capture.metrics import (
 )
 from capture.pgoutput.decoder import decode
 from capture.pgoutput.messages import (
-    UNCHANGED,
     Begin,
     ColumnValue,
     Commit,
     Delete,
     Insert,
     LogicalMessage,
-    OldKind,
     Origin,
     Relation,
     Truncate,
-    TupleData,
     Type,
     Update,
 )
@@ -46,7 +43,9 @@ from capture.producer import BoundedProducer
 from capture.pulse import Pulse
 from capture.replication_connection import ReplicationConnection
 from capture.tables import StreamTable, StreamTables
+from capture.transcode.choose import chosen_path
 from capture.transcode.reference import Origin as RowOrigin
+from capture.transcode.updates import InPlace, Move, settle
 from schemas.checkpoint import CopyStarted, Marker, Moved, TableErrored
 from schemas.envelope import Op
 from schemas.identifiers import SchemaId, TableName
@@ -96,6 +95,7 @@ class Stream:
         self._desk = desk
         self._pulse = pulse
         self._tuning = tuning
+        self._relation_of = chosen_path().relation_of
         self._in_transaction = False
         self._origin = RowOrigin(0, writer.commit_ts, None, 0, 0)
         self._safe = writer.lsn
@@ -184,13 +184,16 @@ class Stream:
             BYTES.inc(each.bytes)
 
     def _message(self, frame: XLogData) -> None:
+        relation = self._relation_of(frame.payload)
+        if relation is not None and self._change(self._tables[relation], frame.payload, frame.start):
+            return
         message = decode(frame.payload)
         origin = self._origin
         match message:
             case Insert(relation=relation, new=new):
                 self._row(self._tables[relation], Op.CREATE, None, new, frame.start)
-            case Update(relation=relation, old=old, old_kind=kind, new=new):
-                self._update(self._tables[relation], old, kind, new, frame.start)
+            case Update(relation=relation):
+                self._update(self._tables[relation], message, frame.start)
             case Delete(relation=relation, old=old):
                 self._row(self._tables[relation], Op.DELETE, old, None, frame.start)
             case Begin(final_lsn=lsn, commit_ts=commit_ts, xid=xid):
@@ -221,27 +224,29 @@ class Stream:
         self._markers += self._drained()
         self._cut()
 
-    def _update(
-        self, table: StreamTable, old: TupleData | None, kind: OldKind | None, new: TupleData, lsn: Lsn
-    ) -> None:
+    def _change(self, table: StreamTable, payload: memoryview, lsn: Lsn) -> bool:
+        """Sends the one record of a change, straight from its bytes. False: it must be decoded, to be two, or none."""
+        if table.errored:
+            return False
+        self._origin.lsn = lsn
+        try:
+            record = table.transcoder.change(payload, self._origin)
+            if record is None:
+                return False
+            self._send(table, *record)
+        except ValueNotCarried as error:
+            self._stop_table(table, error)
+        self._origin.ordinal += 1
+        return True
+
+    def _update(self, table: StreamTable, update: Update, lsn: Lsn) -> None:
         """An update; a change of the key is a move: a delete of the old key, then a create that names it."""
-        if old is None:
-            self._row(table, Op.UPDATE, None, new, lsn)
-            return
-        if kind is OldKind.FULL:
-            new = _filled(new, old)
-        key_of = table.transcoder.key_of
-        old_key, new_key = key_of(old), key_of(new)
-        moved = any(before != after and after is not UNCHANGED for before, after in zip(old_key, new_key, strict=True))
-        if moved:
-            new = tuple(
-                _filled_key(before, after, column.key)
-                for before, after, column in zip(old, new, table.transcoder.table.columns, strict=True)
-            )
-            self._row(table, Op.DELETE, old, None, lsn)
-            self._row(table, Op.CREATE, old, new, lsn)
-        else:
-            self._row(table, Op.UPDATE, old if kind is OldKind.FULL else None, _filled_keys(table, new, old), lsn)
+        match settle(table.transcoder.table.columns, update):
+            case InPlace(before=before, after=after):
+                self._row(table, Op.UPDATE, before, after, lsn)
+            case Move(before=before, after=after):
+                self._row(table, Op.DELETE, before, None, lsn)
+                self._row(table, Op.CREATE, before, after, lsn)
 
     def _row(
         self,
@@ -254,20 +259,20 @@ class Stream:
         origin = self._origin
         origin.lsn = lsn
         if not table.errored:
-            transcoder = table.transcoder
             row = after if after is not None else before
             try:
-                value = transcoder.value(op, before, after, origin)
-                key = None if row is None else transcoder.key(row)
-                self._producer.send(table.topic, key, value)
+                value = table.transcoder.value(op, before, after, origin)
+                self._send(table, None if row is None else table.transcoder.key(row), value)
             except ValueNotCarried as error:
                 self._stop_table(table, error)
-            else:
-                count = self._moved.setdefault((table.topic, transcoder.schema_id), [0, 0])
-                count[0] += 1
-                count[1] += len(value)
-                self._rows += 1
         origin.ordinal += 1
+
+    def _send(self, table: StreamTable, key: bytes | None, value: bytes) -> None:
+        self._producer.send(table.topic, key, value)
+        count = self._moved.setdefault((table.topic, table.transcoder.schema_id), [0, 0])
+        count[0] += 1
+        count[1] += len(value)
+        self._rows += 1
 
     def _stop_table(self, table: StreamTable, error: ValueNotCarried) -> None:
         name = table.transcoder.table.name
@@ -278,17 +283,3 @@ class Stream:
         log.error("table stopped", table=str(name), error=error.reason, solution=error.solution)
         table.errored = True
         self._markers.append(TableErrored(name, position, error.reason, error.solution))
-
-
-def _filled(new: TupleData, old: TupleData) -> TupleData:
-    """Identity FULL: what was not sent again stands in the old tuple."""
-    return tuple(before if after is UNCHANGED else after for before, after in zip(old, new, strict=True))
-
-
-def _filled_key(before: ColumnValue, after: ColumnValue, key: bool) -> ColumnValue:  # noqa: FBT001
-    return before if key and after is UNCHANGED else after
-
-
-def _filled_keys(table: StreamTable, new: TupleData, old: TupleData) -> TupleData:
-    columns = table.transcoder.table.columns
-    return tuple(_filled_key(b, a, c.key) for b, a, c in zip(old, new, columns, strict=True))

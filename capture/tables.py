@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from capture.pgoutput.messages import Relation
-from capture.transcode.reference import Transcoder
+from capture.transcode import choose
+from capture.transcode.choose import TableTranscoder
 from schemas.checkpoint import CopyStarted, SchemaChanged
 from schemas.envelope import envelope_schema, key_schema
 from schemas.identifiers import Epoch, PipelineName, SchemaId, TableId, TableName
@@ -29,7 +30,7 @@ class StreamTable:
     """A table in the stream: where its records go and how they are written."""
 
     topic: str
-    transcoder: Transcoder
+    transcoder: TableTranscoder
     since: Lsn
     """The commit LSN at which this shape was first seen."""
     errored: bool = False
@@ -97,7 +98,7 @@ class StreamTables:
         if known is None or not known.transcoder.table.same_shape(schema):
             ids = self._registrar.schema_ids(schema)
             topic = self._registrar.change_topic(schema.name)
-            transcoder = Transcoder(self._pipeline, self._database, schema, ids, self._epoch)
+            transcoder = choose.transcoder(self._pipeline, self._database, schema, ids, self._epoch)
             self._by_id[relation.id] = StreamTable(topic, transcoder, commit_lsn)
         return self._changed(self._by_id[relation.id], Position(commit_lsn, ordinal))
 

@@ -20,10 +20,9 @@ from capture.errors import source_error
 from capture.producer import BoundedProducer
 from capture.publication import PublishedTable, filenode
 from capture.replication_connection import session_dsn
-from capture.transcode.copy_text import decode_copy_row
-from capture.transcode.reference import Transcoder, snapshot_origin
+from capture.transcode import choose
+from capture.transcode.reference import snapshot_origin
 from schemas.connections import KafkaConfig
-from schemas.envelope import Op
 from schemas.errors import PenstockError
 from schemas.identifiers import Epoch, PipelineName, SchemaId
 from schemas.lsn import Lsn
@@ -102,9 +101,9 @@ def copy_in_process(job: CopyJob, pipe: Connection) -> None:
 
 def _copy(job: CopyJob, check_parent: Callable[[], None], report: Callable[[Report], None]) -> Report:
     producer = BoundedProducer(job.kafka, job.memory, check_parent)
-    transcoder = Transcoder(job.pipeline, job.database, job.table.schema, job.schema_ids, job.epoch)
+    transcoder = choose.transcoder(job.pipeline, job.database, job.table.schema, job.schema_ids, job.epoch)
     origin = snapshot_origin(job.generation, time.time_ns() // 1000)
-    columns, size = len(job.table.schema.columns), 0
+    size = 0
     with psycopg.connect(session_dsn(job.dsn, application_name="penstock copy"), autocommit=True) as session:
         session.execute("begin transaction isolation level repeatable read")
         session.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(job.snapshot)))
@@ -113,9 +112,8 @@ def _copy(job: CopyJob, check_parent: Callable[[], None], report: Callable[[Repo
             return FileChanged()
         with session.cursor().copy(copy_command(job.table)) as rows:
             for line in rows:
-                row = decode_copy_row(bytes(line), columns)
-                value = transcoder.value(Op.READ, None, row, origin)
-                producer.send(job.topic, transcoder.key(row), value)
+                key, value = transcoder.copy_row(line, origin)
+                producer.send(job.topic, key, value)
                 size += len(value)
                 origin.ordinal += 1
                 if origin.ordinal % _ROWS_BETWEEN_REPORTS == 0:

@@ -10,18 +10,25 @@ import io
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import fastavro
 
-from capture.pgoutput.messages import UNCHANGED, ColumnValue
+from capture.pgoutput.decoder import decode
+from capture.pgoutput.messages import UNCHANGED, ColumnValue, Delete, Insert, Update
+from capture.transcode.conversion import Conversion, conversion
+from capture.transcode.copy_text import decode_copy_row
+from capture.transcode.updates import InPlace, settle
 from schemas.envelope import CONNECTOR, VERSION, Op, avro_name, envelope_schema, key_schema
-from schemas.identifiers import Epoch, PipelineName, SchemaId
+from schemas.errors import MalformedMessage
+from schemas.identifiers import Epoch, PipelineName, SchemaId, TableId
 from schemas.lsn import Lsn
-from schemas.pg_types.pg_type import ValueNotCarried
-from schemas.pg_types.registry import pg_type
 from schemas.table import TableSchema
 from schemas.wire import header
+
+Record: TypeAlias = tuple[bytes | None, bytes]
+"""A key and a value."""
+_TAG_AND_RELATION = 5
 
 
 @dataclass(slots=True)
@@ -46,6 +53,7 @@ class Transcoder:
         table: TableSchema,
         ids: tuple[SchemaId, SchemaId | None],
         epoch: Epoch,
+        now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         value_id, key_id = ids
         self.table = table
@@ -54,9 +62,8 @@ class Transcoder:
         envelope = envelope_schema(pipeline, table)
         self._schema = fastavro.parse_schema(envelope)
         self._row_name = f"{envelope['namespace']}.Value"
-        self._fields = [
-            (avro_name(column.name), column.name, pg_type(column.type_oid).parse) for column in table.columns
-        ]
+        self._now_ns = now_ns
+        self._fields = [(avro_name(column.name), column.name, conversion(column)) for column in table.columns]
         self._key_columns = [index for index, column in enumerate(table.columns) if column.key]
         self._key_schema = fastavro.parse_schema(key_schema(pipeline, table))
         self._key_header = header(key_id) if key_id is not None else None
@@ -70,23 +77,26 @@ class Transcoder:
             "epoch": epoch,
         }
 
-    def key_of(self, row: Sequence[ColumnValue]) -> tuple[ColumnValue, ...]:
+    def _key_of(self, row: Sequence[ColumnValue]) -> tuple[ColumnValue, ...]:
         return tuple(row[index] for index in self._key_columns)
 
     def key(self, row: Sequence[ColumnValue]) -> bytes | None:
         """The record's key: the row's identity as Avro; None for a table without one."""
         if self._key_header is None:
             return None
+        self._count(row)
         out = io.BytesIO()
         out.write(self._key_header)
         fields = [self._fields[index] for index in self._key_columns]
-        fastavro.schemaless_writer(out, self._key_schema, self._values(fields, self.key_of(row)))
+        fastavro.schemaless_writer(out, self._key_schema, self._values(fields, self._key_of(row)))
         return out.getvalue()
 
     def value(
         self, op: Op, before: Sequence[ColumnValue] | None, after: Sequence[ColumnValue] | None, origin: Origin
     ) -> bytes:
-        now = time.time_ns()
+        self._count(before)
+        self._count(after)
+        now = self._now_ns()
         unchanged: list[str] = []
         if after is not None:
             unchanged = [self._fields[i][1] for i, value in enumerate(after) if value is UNCHANGED]
@@ -118,29 +128,62 @@ class Transcoder:
         )
         return out.getvalue()
 
+    def change(self, frame: memoryview | bytes, origin: Origin, offset: int = 0) -> Record | None:
+        """The record of the Insert, Update or Delete that begins at `offset`; None for a move, which is two records."""
+        payload = memoryview(frame)[offset:]
+        message = None if relation_of(payload) is None else decode(payload)
+        match message:
+            case Insert(new=new):
+                return self._record(Op.CREATE, None, new, origin)
+            case Update():
+                self._count(message.old)
+                self._count(message.new)
+                settled = settle(self.table.columns, message)
+                if isinstance(settled, InPlace):
+                    return self._record(Op.UPDATE, settled.before, settled.after, origin)
+                return None
+            case Delete(old=old):
+                return self._record(Op.DELETE, old, None, origin)
+            case _:
+                raise MalformedMessage("The message is not a change of a row", offset=0)
+
+    def copy_row(self, line: memoryview | bytes | bytearray, origin: Origin) -> Record:
+        """The record of one row of COPY in text format, its newline included."""
+        return self._record(Op.READ, None, decode_copy_row(bytes(line), len(self._fields)), origin)
+
+    def _record(
+        self, op: Op, before: Sequence[ColumnValue] | None, after: Sequence[ColumnValue] | None, origin: Origin
+    ) -> Record:
+        value = self.value(op, before, after, origin)
+        row = after if after is not None else before
+        return None if row is None else self.key(row), value
+
     def _row(self, row: Sequence[ColumnValue] | None) -> tuple[str, dict[str, Any]] | None:
         return None if row is None else (self._row_name, self._values(self._fields, row))
 
-    def _values(
-        self, fields: list[tuple[str, str, Callable[[str], Any]]], row: Sequence[ColumnValue]
-    ) -> dict[str, Any]:
-        values: dict[str, Any] = {}
-        for (name, column, parse), raw in zip(fields, row, strict=True):
-            if raw is None or raw is UNCHANGED:
-                values[name] = None
-                continue
-            try:
-                values[name] = parse(raw.decode("utf-8"))
-            except ValueNotCarried as error:
-                raise ValueNotCarried(f"Column {column}: {error.reason}", solution=error.solution) from None
-            except ValueError:
-                raise ValueNotCarried(
-                    f"Column {column} has a value that is not valid text of its type.",
-                    solution="Correct the row, or leave the column out of the publication; then resync the table.",
-                ) from None
-        return values
+    def _count(self, row: Sequence[ColumnValue] | None) -> None:
+        if row is not None and len(row) != len(self._fields):
+            raise MalformedMessage(f"A row has {len(row)} columns instead of {len(self._fields)}", offset=0)
+
+    def _values(self, fields: list[tuple[str, str, Conversion]], row: Sequence[ColumnValue]) -> dict[str, Any]:
+        return {
+            name: None if raw is None or raw is UNCHANGED else convert(raw)
+            for (name, _, convert), raw in zip(fields, row, strict=True)
+        }
 
 
 def snapshot_origin(generation: Lsn, copied_at: int) -> Origin:
     """The origin of copied rows: a real LSN, never null."""
     return Origin(commit_lsn=generation, commit_ts=copied_at, xid=None, lsn=generation, ordinal=0, snapshot="true")
+
+
+def relation_of(frame: memoryview | bytes, offset: int = 0) -> TableId | None:
+    """The relation of the Insert, Update or Delete that begins at `offset`; None for every other message."""
+    message = memoryview(frame)[offset:]
+    if not message:
+        raise MalformedMessage("The message ends early", offset=0)
+    if message[0] not in b"IUD":
+        return None
+    if len(message) < _TAG_AND_RELATION:
+        raise MalformedMessage("The message ends early", offset=1)
+    return TableId(int.from_bytes(message[1:_TAG_AND_RELATION], "big"))

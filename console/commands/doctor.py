@@ -12,6 +12,7 @@ from rich.text import Text
 from apply_spark.config import DestinationConfig
 from capture.config import CaptureConfig
 from capture.preflight import Finding, Severity, kafka_findings, source_findings
+from capture.transcode.choose import kernel_path
 from console.commands.options import ConfigFile
 from console.config import DEFAULT_FILE, Config, load
 from console.output import stdout, table
@@ -44,8 +45,20 @@ def all_findings(config: Config) -> Iterator[Finding]:
         yield from kafka_findings(config.settings.kafka)
     else:
         yield Finding(Severity.OK, "kafka", "None is named; `penstock run` brings an embedded broker.")
+    yield _kernel_finding()
     for name, destination in config.destinations.items():
         yield from _destination_findings(name, destination)
+
+
+def _kernel_finding() -> Finding:
+    if kernel_path() is not None:
+        return Finding(Severity.OK, "kernel", "Rows are transcoded by the compiled kernel.")
+    return Finding(
+        Severity.WARNING,
+        "kernel",
+        "The compiled kernel is not installed: capture runs on the reference path, at a fraction of the speed.",
+        "Install a C compiler, then install penstock again (in a checkout: `make build-kernel`).",
+    )
 
 
 def _for_source(config: Config) -> CaptureConfig:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import assert_never
 
 from capture.pgoutput.messages import (
     UNCHANGED,
     Begin,
+    ColumnValue,
     Commit,
     Delete,
     Insert,
@@ -27,6 +29,7 @@ from schemas.table import Column, ReplicaIdentity, TableSchema
 TEXT = 25
 INT8 = 20
 _MICROSECONDS_TO_2000 = 946_684_800_000_000
+_COPY_ESCAPES = {8: b"\\b", 9: b"\\t", 10: b"\\n", 11: b"\\v", 12: b"\\f", 13: b"\\r", 92: b"\\\\"}
 
 
 def a_column(name: str = "note", type_oid: int = TEXT, *, nullable: bool = True, key: bool = False) -> Column:
@@ -102,3 +105,12 @@ def _name(text: str) -> bytes:
 
 def _wire_time(since_1970: int) -> int:
     return since_1970 - _MICROSECONDS_TO_2000
+
+
+def copy_line(values: Sequence[ColumnValue]) -> bytes:
+    """The bytes in which COPY TO sends a row in text format, by CopyAttributeOutText of the server."""
+    fields = [
+        b"".join(_COPY_ESCAPES.get(byte, bytes((byte,))) for byte in value) if isinstance(value, bytes) else rb"\N"
+        for value in values
+    ]
+    return b"\t".join(fields) + b"\n"

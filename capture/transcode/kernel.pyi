@@ -1,0 +1,30 @@
+from collections.abc import Callable, Sequence
+
+from capture.pgoutput.messages import ColumnValue
+from capture.transcode.reference import Origin, Record
+from schemas.envelope import Op
+from schemas.identifiers import Epoch, PipelineName, SchemaId, TableId
+from schemas.table import TableSchema
+
+def relation_of(frame: memoryview | bytes, offset: int = 0) -> TableId | None: ...
+
+class KernelTranscoder:
+    def __init__(
+        self,
+        pipeline: PipelineName,
+        database: str,
+        table: TableSchema,
+        ids: tuple[SchemaId, SchemaId | None],
+        epoch: Epoch,
+        now_ns: Callable[[], int] = ...,
+    ) -> None: ...
+    @property
+    def table(self) -> TableSchema: ...
+    @property
+    def schema_id(self) -> SchemaId: ...
+    def key(self, row: Sequence[ColumnValue]) -> bytes | None: ...
+    def value(
+        self, op: Op, before: Sequence[ColumnValue] | None, after: Sequence[ColumnValue] | None, origin: Origin
+    ) -> bytes: ...
+    def change(self, frame: memoryview | bytes, origin: Origin, offset: int = 0) -> Record | None: ...
+    def copy_row(self, line: memoryview | bytes | bytearray, origin: Origin) -> Record: ...

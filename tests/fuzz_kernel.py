@@ -1,0 +1,200 @@
+"""Mutates real messages and COPY rows and gives them to the kernel: `python -m tests.fuzz_kernel --executions 1000000`.
+
+Each input ends where a page ends that may be read; the next page may not, so that one byte too many ends the process.
+Every outcome must be a record, None (a move) or one of our errors; of every twentieth, the same as the reference's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import mmap
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from capture.pgoutput.messages import UNCHANGED, Delete, Insert, Message, OldKind, TupleData, Update
+from capture.transcode.choose import REFERENCE_PATH, TableTranscoder, kernel_path
+from capture.transcode.reference import Origin, Record
+from schemas.errors import PenstockError
+from schemas.identifiers import Epoch, PipelineName, SchemaId, TableId
+from schemas.pg_types.registry import ARRAY_ELEMENT, TYPES
+from schemas.table import TableSchema
+from tests.support.builders import a_column, a_table, copy_line, encode_message
+
+_PAGES = 4
+_COMPARED = 20
+_AT = Origin(commit_lsn=0x16_B374_D848, commit_ts=1_600_000_000_123_456, xid=753, lsn=0x16_B374_D000, ordinal=3)
+_TABLE = TableId(16_384)
+_VALUES: dict[int, tuple[bytes, ...]] = {
+    16: (b"t", b"f"),
+    17: (b"\\x", b"\\x00ff10"),
+    20: (b"0", b"-9223372036854775808", b"9223372036854775807"),
+    23: (b"7", b"-2147483648"),
+    25: (b"", b"plain", "čaj 茶 \U0001f375".encode(), b"tab\tnewline\nback\\slash"),
+    700: (b"1.5", b"NaN"),
+    701: (b"-2.5e-03", b"Infinity", b"1.7976931348623157e+308"),
+    1082: (b"2024-02-29", b"0044-03-15 BC", b"infinity"),
+    1083: (b"24:00:00", b"12:34:56.789"),
+    1114: (b"2024-02-29 12:34:56.789", b"4714-11-24 00:00:00 BC"),
+    1184: (b"2024-02-29 12:34:56.789+05:30", b"-infinity", b"294246-12-31 23:59:59.999999+00"),
+    1700: (b"123.450", b"NaN"),
+    1007: (b"{1,NULL,3}", b"{}"),
+    1009: (b'{"a b",c,"q\\"x"}', b"{{1},{2}}"),
+}
+_INTERESTING = b'\0\xff\x80\x7f\\\t\n.-+: BCNOKUIDtnub0x9eE{}",'
+
+Call = Callable[[TableTranscoder, memoryview | bytes], Record | None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One table on both paths, one entry of theirs, and how a row becomes its input."""
+
+    table: TableSchema
+    kernel: TableTranscoder
+    reference: TableTranscoder
+    call: Call
+    encode: Callable[[TupleData, TupleData], bytes]
+
+    def input(self, chance: random.Random) -> bytes:
+        """Damaged bytes, or right bytes of a row with a damaged value."""
+        old, new = _row(self.table, chance), _row(self.table, chance)
+        if chance.random() < 0.5:
+            return mutated(self.encode(old, new), chance)
+        place = chance.randrange(len(new))
+        value = new[place]
+        if isinstance(value, bytes):
+            new = (*new[:place], mutated(value, chance), *new[place + 1 :])
+        return self.encode(old, new)
+
+
+class GuardedMemory:
+    """Pages that may be read, then one that may not."""
+
+    def __init__(self) -> None:
+        self._map = mmap.mmap(-1, (_PAGES + 1) * mmap.PAGESIZE)
+        self.size = _PAGES * mmap.PAGESIZE
+        self._view = memoryview(self._map)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.mprotect(ctypes.c_void_p(address + self.size), ctypes.c_size_t(mmap.PAGESIZE), 0) != 0:
+            raise OSError(ctypes.get_errno(), "mprotect")
+
+    def at_the_end(self, data: bytes) -> memoryview:
+        start = self.size - len(data)
+        self._view[start : self.size] = data
+        return self._view[start : self.size]
+
+
+def mutated(data: bytes, chance: random.Random) -> bytes:
+    out = bytearray(data)
+    for _ in range(chance.randint(1, 4)):
+        place = chance.randrange(len(out) + 1)
+        match chance.randrange(7):
+            case 0 if place < len(out):
+                out[place] ^= 1 << chance.randrange(8)
+            case 1 if place < len(out):
+                out[place] = chance.choice(_INTERESTING)
+            case 2:
+                out.insert(place, chance.choice(_INTERESTING))
+            case 3:
+                del out[place : place + chance.randint(1, 4)]
+            case 4:
+                out[place:place] = out[place : place + chance.randint(1, 16)]
+            case 5:
+                del out[place:]
+            case _ if place + 4 <= len(out):  # a length, perhaps
+                out[place : place + 4] = chance.choice((1, 255, 65_536, 2**30 - 1, 2**31, 2**32 - 1)).to_bytes(4, "big")
+    return bytes(out)
+
+
+def targets() -> list[Target]:
+    tables = [
+        a_table(*(a_column(f"c{oid}", oid, key=oid in {20, 25}) for oid in _VALUES)),
+        a_table(a_column("id", 20, key=True), a_column("at", 1184), a_column("note", 25)),
+        a_table(*(a_column(f"c{oid}", oid) for oid in (1082, 1083, 1114, 700, 701, 17))),
+        a_table(*(a_column(f"c{oid}", oid) for oid in TYPES if oid not in _VALUES and oid % 3 == 0)),
+    ]
+    return [target for table in tables for target in _targets_of(table)]
+
+
+def _targets_of(table: TableSchema) -> list[Target]:
+    compiled = kernel_path()
+    if compiled is None:
+        sys.exit("The compiled kernel is not installed: run `make build-kernel`.")
+    ids = (SchemaId(7), SchemaId(8) if table.key else None)
+    given = (PipelineName("shop"), "shop", table, ids, Epoch(1), lambda: 1_700_000_000_123_456_789)
+    kernel, reference = compiled.transcoder(*given), REFERENCE_PATH.transcoder(*given)
+    messages: list[Callable[[TupleData, TupleData], Message]] = [
+        lambda _, new: Insert(_TABLE, new),
+        lambda _, new: Update(_TABLE, None, None, new),
+        lambda old, new: Update(_TABLE, old, OldKind.FULL, new),
+        lambda _, new: Update(_TABLE, new, OldKind.FULL, new),
+        lambda _, new: Update(_TABLE, new, OldKind.KEY, new),
+        lambda old, _: Delete(_TABLE, old, OldKind.KEY),
+    ]
+    return [
+        *(Target(table, kernel, reference, _change, _encoder(message)) for message in messages),
+        Target(table, kernel, reference, _copy_row, lambda _, new: copy_line(new)),
+    ]
+
+
+def _change(path: TableTranscoder, data: memoryview | bytes) -> Record | None:
+    return path.change(data, _AT)
+
+
+def _copy_row(path: TableTranscoder, data: memoryview | bytes) -> Record:
+    return path.copy_row(data, _AT)
+
+
+def _encoder(message: Callable[[TupleData, TupleData], Message]) -> Callable[[TupleData, TupleData], bytes]:
+    return lambda old, new: encode_message(message(old, new))
+
+
+def _row(table: TableSchema, chance: random.Random) -> TupleData:
+    return tuple(
+        chance.choice((None, UNCHANGED))
+        if chance.random() < 0.1
+        else chance.choice(_VALUES.get(column.type_oid, (b"{}",) if column.type_oid in ARRAY_ELEMENT else (b"7",)))
+        for column in table.columns
+    )
+
+
+def outcome(target: Target, path: TableTranscoder, data: memoryview | bytes) -> str | Record | None:
+    try:
+        return target.call(path, data)
+    except PenstockError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def fuzz(executions: int, seed: int) -> Counter[str]:
+    """How often each kind of outcome was seen; AssertionError where the paths differ."""
+    chance = random.Random(seed)  # noqa: S311 -- it must repeat
+    all_targets, memory, seen = targets(), GuardedMemory(), Counter[str]()
+    for execution in range(executions):
+        target = chance.choice(all_targets)
+        data = target.input(chance)
+        got = outcome(target, target.kernel, memory.at_the_end(data))
+        seen[got.partition(":")[0] if isinstance(got, str) else "record" if got else "move"] += 1
+        if execution % _COMPARED == 0 and got != outcome(target, target.reference, data):
+            raise AssertionError(f"The paths differ: seed {seed}, execution {execution}, input {data.hex()}")
+    return seen
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--executions", type=int, default=1_000_000)
+    arguments.add_argument("--seed", type=int, default=time.time_ns())
+    options = arguments.parse_args()
+    started = time.monotonic()
+    seen = fuzz(options.executions, options.seed)
+    seconds = time.monotonic() - started
+    print(f"{options.executions:,} executions in {seconds:.0f} s, seed {options.seed}: {dict(seen)}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
