@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
 
+import stamina
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
@@ -25,6 +26,10 @@ class BrokerUnreachable(LogError):
 
     retry = Retry.TIMED
     solution = "Start the broker, or correct `kafka.bootstrap_servers` and the network between."
+
+
+class LeaderMissing(BrokerUnreachable):
+    """A broker answers, but a partition has no leader just now: a restart, or an election."""
 
 
 class TopicMissing(LogError):
@@ -69,11 +74,21 @@ _AWAY = {
     KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001
     KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
 }
+_LEADERLESS = {
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError._NOENT,  # noqa: SLF001 -- "no leaders found": also said of a topic that does not exist
+}
 _MISSING = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
-    KafkaError._NOENT,  # noqa: SLF001
 }
 
 
@@ -81,6 +96,8 @@ def log_error(error: KafkaError, what: str) -> LogError:
     """The one place where Kafka's error codes become ours."""
     if error.code() in _AWAY:
         return BrokerUnreachable(f"No Kafka broker answered while {what} ({error.name()}).")
+    if error.code() in _LEADERLESS:
+        return LeaderMissing(f"A partition has no leader while {what} ({error.name()}).")
     if error.code() in _MISSING:
         return TopicMissing(f"A topic does not exist: {what}.")
     if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
@@ -156,7 +173,19 @@ class KafkaLog:
         return self._offsets(topics, OffsetSpec.earliest())
 
     def _offsets(self, topics: Iterable[str], spec: OffsetSpec) -> dict[str, tuple[int, ...]]:
+        """Waits out an election; a topic that is not there at all is told at once."""
         wanted = {TopicPartition(topic, 0): spec for topic in topics}
+        for attempt in stamina.retry_context(on=LeaderMissing, attempts=None, timeout=self._patience, wait_max=1.0):
+            with attempt:
+                try:
+                    return self._asked_offsets(wanted)
+                except LeaderMissing:
+                    for absent in {partition.topic for partition in wanted} - self.topics():
+                        raise TopicMissing(f"Topic {absent} does not exist.") from None
+                    raise
+        raise AssertionError("a retry ends with a result or an error")
+
+    def _asked_offsets(self, wanted: dict[TopicPartition, OffsetSpec]) -> dict[str, tuple[int, ...]]:
         if not wanted:
             return {}
         found: dict[str, tuple[int, ...]] = {}
@@ -175,13 +204,13 @@ class KafkaLog:
         silent = 0.0
         while True:
             message = consumer.poll(_POLL_SECONDS)
-            if message is None:
+            error = message.error() if message is not None else None
+            if message is None or (error is not None and error.code() in _AWAY | _LEADERLESS):
                 silent += _POLL_SECONDS
                 if silent >= self._patience:
                     raise BrokerUnreachable(f"No Kafka broker answered while reading {topic}.")
                 continue
             silent = 0.0
-            error = message.error()
             if error is not None:
                 if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                     return

@@ -153,6 +153,7 @@ def test_a_topic_deleted_under_apply_stops_it_and_a_restart_heals_the_table(
     pipeline.kill_capture()
     pipeline.sql("insert into a values (3)", "insert into b values (3)")
     pipeline.start_capture()
+    eventually(lambda: pipeline.has_topic(pipeline.change_topic("a")), what="capture to make the topic anew")
     pipeline.start_apply()
     eventually(lambda: pipeline.generation("a") > generation, what="a new copy of the table")
     pipeline.assert_equal("a", "b")

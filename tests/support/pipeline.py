@@ -243,6 +243,10 @@ class Pipeline:
         """What a client reads from the DuckDB file."""
         return _read(self.lake_path, query, list(parameters))
 
+    def has_topic(self, topic: str) -> bool:
+        with KafkaLog(self.config().kafka) as log:
+            return topic in log.topics()
+
     def records(self, topic: str) -> int:
         """How many records a topic holds; 0 where it is not there yet."""
         with KafkaLog(self.config().kafka) as log:
