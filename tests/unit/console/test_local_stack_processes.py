@@ -136,7 +136,7 @@ def test_a_killed_supervisor_takes_the_server_with_it(server: ServerProcess) -> 
 
 def test_a_given_folder_stays(tmp_path: Path) -> None:
     process = ServerProcess("test", tmp_path)
-    process.start(shell("echo kept > file; exec sleep 1000", tmp_path))
+    process.start(shell("echo kept > new; mv new file; exec sleep 1000", tmp_path))
     eventually((tmp_path / "file").exists)
 
     process.close()
