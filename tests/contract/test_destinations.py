@@ -396,6 +396,5 @@ def _sorted(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted(rows, key=repr)
 
 
-def _comparable(values: tuple[Any, ...]) -> list[Any]:
-    """NaN is not equal to itself; everything else is."""
+def _comparable(values: tuple[Any, ...]) -> list[Any]:  # NaN is not equal to itself
     return ["NaN" if isinstance(value, float) and math.isnan(value) else repr(value) for value in values]
