@@ -296,10 +296,11 @@ def test_the_slot_reaches_the_last_commit_and_keeps_moving_for_unpublished_table
     pipeline.sql("create table published (id int primary key)", "create table hidden (id int)")
     pipeline.publish("published")
     pipeline.start()
+    pipeline.assert_equal("published")
+
     pipeline.sql("insert into published select generate_series(1, 1000)")
     last_commit = pipeline.wal_lsn()
-
-    eventually(lambda: pipeline.confirmed_lsn() >= last_commit, seconds=40, what="the slot to reach the last commit")
+    eventually(lambda: pipeline.confirmed_lsn() >= last_commit, seconds=15, what="the slot to reach the last commit")
 
     pipeline.sql("insert into hidden select generate_series(1, 1000)")
     unpublished = pipeline.wal_lsn()

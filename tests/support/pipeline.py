@@ -181,7 +181,7 @@ class Pipeline:
         row = self.source.execute(
             "select confirmed_flush_lsn::text from pg_replication_slots where slot_name = %s", [f"penstock_{self.name}"]
         ).fetchone()
-        return Lsn.parse(row[0]) if row else Lsn(0)
+        return Lsn.parse(row[0]) if row and row[0] else NOWHERE  # a slot that is being made has none
 
     def capture_peak_bytes(self) -> int:
         """The most memory that capture ever held."""
