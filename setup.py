@@ -1,17 +1,18 @@
-"""The compiled kernel, an optional extension: where it cannot be built, capture runs on the reference path."""
+"""The compiled kernel, two optional extensions: where they cannot be built, capture runs on the reference path."""
 
 from setuptools import Extension, setup
 
 _FOLDER = "capture/transcode"
-_PARTS = ("avro_out", "clock", "copy_in", "pgoutput_in", "value_text")
+_PARTS = ("avro_out", "clock", "copy_in", "kernel", "pgoutput_in", "value_text")
 
 setup(
     ext_modules=[
         Extension(
-            "capture.transcode.kernel",
-            [f"{_FOLDER}/kernel.pyx"],
-            depends=[f"{_FOLDER}/{name}.pxd" for name in _PARTS],
+            f"capture.transcode.{name}",
+            [f"{_FOLDER}/{name}.pyx"],
+            depends=[f"{_FOLDER}/{part}.pxd" for part in _PARTS],
             optional=True,
         )
+        for name in ("kernel", "kernel_pump")
     ],
 )

@@ -1,11 +1,14 @@
 """The walsender protocol over psycopg's libpq layer: create a slot, start, read frames, report status.
 
-Bytes in, frames out. A read never blocks longer than it is told to; a lost connection is SourceUnreachable.
+Bytes in, frames out, most of them straight into a pump. A read never blocks longer than it is told to; a lost
+connection is SourceUnreachable.
 """
 
 from __future__ import annotations
 
+import os
 import select
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +21,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from capture.errors import SlotInUse, SourceRefused, SourceUnreachable, source_error
 from capture.pgoutput.stream import Frame, StatusUpdate, decode_frame, encode_status_update
+from capture.transcode.contract import Pump
 from schemas.identifiers import PublicationName, SlotName
 from schemas.lsn import Lsn
 
@@ -33,6 +37,10 @@ _TEXT_FORMAT = {
     "lock_timeout": "0",
 }
 _IN_USE = "55006"
+_FRAMES = 1000
+_BUSY_SECONDS = 0.005
+_UNIX_SECONDS = 0.001
+_MANY_BYTES = 64 * 1024
 
 
 def session_dsn(dsn: str, **further: str) -> str:
@@ -67,6 +75,8 @@ class ReplicationConnection:
             self._pg.finish()
             raise SourceUnreachable(f"Postgres took no replication connection: {reason}")
         self._pg.nonblocking = 1
+        self._socket = socket.socket(fileno=os.dup(self._pg.socket))
+        self._woken = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -77,6 +87,7 @@ class ReplicationConnection:
         self.close()
 
     def close(self) -> None:
+        self._socket.close()
         self._pg.finish()
 
     def create_exported_slot(self, name: SlotName, stop: threading.Event, waiting: Callable[[], None]) -> ExportedSlot:
@@ -101,22 +112,47 @@ class ReplicationConnection:
             raise self._refused(result, "starting to stream")
         self._pg.nonblocking = 1
 
-    def read(self, timeout: float) -> Frame | None:
-        """The next frame; None if none came within the timeout (seconds)."""
+    def read(self, pump: Pump, timeout: float) -> Frame | None:
+        """Runs what has come through the pump, after a wait of at most `timeout` seconds if nothing has.
+
+        Gives the frame at which the pump stopped, if it left one."""
         try:
-            size, data = self._pg.get_copy_data(1)
-            if size == 0:
-                if not select.select([self._pg.socket], [], [], timeout)[0]:
-                    return None
+            left = pump.run(self._pg.get_copy_data, _FRAMES)
+            if left is not None and left[0] == 0:
+                self._wait(timeout)
                 self._pg.consume_input()
-                size, data = self._pg.get_copy_data(1)
+                left = pump.run(self._pg.get_copy_data, _FRAMES)
         except psycopg.Error as error:
             raise source_error(error, "streaming") from error
-        if size > 0:
-            return decode_frame(data)
-        if size == 0:
+        if left is None or left[0] == 0:
             return None
+        if left[0] > 0:
+            return decode_frame(left[1])
         raise self._ended()
+
+    def _wait(self, timeout: float) -> None:
+        """Returns when there is something to read, or after the timeout (seconds).
+
+        The walsender sends each row by itself, and to be woken for each costs both sides more than the row does. So
+        when the last wake-up was a moment ago, the next is put off a little; a row after a pause is not held up."""
+        if self._readable(0):
+            return
+        if time.monotonic() - self._woken < _BUSY_SECONDS:
+            self._let_more_come()
+        self._readable(timeout)
+        self._woken = time.monotonic()
+
+    def _let_more_come(self) -> None:
+        """Until so many bytes wait, where the socket can tell; a unix socket is full in about a millisecond."""
+        if self._socket.family == socket.AF_UNIX:
+            time.sleep(_UNIX_SECONDS)
+            return
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _MANY_BYTES)
+        self._readable(_BUSY_SECONDS)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+
+    def _readable(self, timeout: float) -> bool:
+        return bool(select.select([self._socket], [], [], timeout)[0])
 
     def report(self, flushed: Lsn, *, ask_for_reply: bool = False) -> None:
         """Sends a standby status update: WAL before `flushed` may go."""

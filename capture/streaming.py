@@ -44,16 +44,16 @@ from capture.pulse import Pulse
 from capture.replication_connection import ReplicationConnection
 from capture.tables import StreamTable, StreamTables
 from capture.transcode.choose import chosen_path
-from capture.transcode.reference import Origin as RowOrigin
+from capture.transcode.contract import PumpedTable
 from capture.transcode.updates import InPlace, Move, settle
 from schemas.checkpoint import CopyStarted, Marker, Moved, TableErrored
 from schemas.envelope import Op
-from schemas.identifiers import SchemaId, TableName
+from schemas.identifiers import TableName
 from schemas.lsn import Lsn, Position
 from schemas.pg_types.pg_type import ValueNotCarried
 
 _READ_SECONDS = 0.1
-_FRAMES_BETWEEN_LOOKS = 256
+_LOOK_SECONDS = 0.01
 
 log = structlog.get_logger(__name__)
 
@@ -95,62 +95,70 @@ class Stream:
         self._desk = desk
         self._pulse = pulse
         self._tuning = tuning
-        self._relation_of = chosen_path().relation_of
-        self._in_transaction = False
-        self._origin = RowOrigin(0, writer.commit_ts, None, 0, 0)
-        self._safe = writer.lsn
-        self._rows = 0
-        self._moved: dict[tuple[str, SchemaId], list[int]] = {}
+        self._pump = chosen_path().pump(tables, producer.send, writer.lsn, writer.commit_ts, tuning.checkpoint_rows)
         self._markers: list[Marker] = []
-        self._last_cut = time.monotonic()
+        self._next_look = self._last_cut = time.monotonic()
 
     def run(self, stop: threading.Event) -> None:
         """Streams until `stop`; then closes with a checkpoint if no transaction is open."""
-        frames = 0
         while not stop.is_set():
-            frame = self._connection.read(_READ_SECONDS)
-            match frame:
-                case XLogData():
-                    self._message(frame)
-                    frames += 1
-                    if frames % _FRAMES_BETWEEN_LOOKS:
-                        continue
-                case Keepalive(end=end, reply_requested=reply):
-                    if not self._in_transaction:
-                        self._safe = max(self._safe, end)
-                    if reply:
-                        self._pulse.report()
-                case None:
-                    pass
-            self._look_up()
-        if self._in_transaction:
+            self._read()
+            now = time.monotonic()
+            if now >= self._next_look:
+                self._look_up(now)
+                self._next_look = now + _LOOK_SECONDS
+        if self._pump.in_transaction:
             self._producer.drop_unsent()
         else:
             self._cut()
             self._acknowledgement.update(self._writer.lsn)
             self._pulse.report()
 
-    def _look_up(self) -> None:
+    def _read(self) -> None:
+        """Takes what has come, most of it in the pump; cuts where the pump stopped at a full window."""
+        pump = self._pump
+        try:
+            frame = self._connection.read(pump, _READ_SECONDS)
+        except ValueNotCarried as error:
+            self._stop_table(pump.table, error)
+            pump.origin.ordinal += 1
+            return
+        match frame:
+            case XLogData():
+                self._message(frame)
+            case Keepalive(end=end, reply_requested=reply):
+                if not pump.in_transaction:
+                    pump.safe = max(pump.safe, end)
+                if reply:
+                    self._pulse.report()
+            case None:
+                if pump.rows >= pump.full and not pump.in_transaction:
+                    self._markers += self._drained()
+                    self._cut()
+
+    def _look_up(self, now: float) -> None:
         """All that is done by the clock, between frames."""
-        now = time.monotonic()
         self._producer.poll()
-        if not self._in_transaction:
+        if self._pump.in_transaction:
+            if now - self._last_cut >= self._tuning.checkpoint_interval.total_seconds():
+                self._pump.full = 0  # cut at the next commit
+        else:
             for table in self._control.new_resyncs():
                 self._desk.request(table)
             self._cut_if_due(now)
         if self._acknowledgement.update(self._writer.lsn):
             self._pulse.report()
-        ACKNOWLEDGED_LAG.set(max(0, self._safe - self._acknowledgement.flushed))
+        ACKNOWLEDGED_LAG.set(max(0, self._pump.safe - self._acknowledgement.flushed))
         self._pulse.beat()
 
     def _cut_if_due(self, now: float) -> None:
         self._markers += self._drained()
         since = now - self._last_cut
-        if self._rows or self._markers:
+        if self._pump.rows or self._markers:
             if since >= self._tuning.checkpoint_interval.total_seconds():
                 self._cut()
         elif since >= self._tuning.idle_interval.total_seconds():
-            if self._safe > self._writer.lsn:
+            if self._pump.safe > self._writer.lsn:
                 self._cut()
             else:
                 self._last_cut = now
@@ -168,14 +176,15 @@ class Stream:
         return markers
 
     def _cut(self) -> None:
-        moved = tuple(Moved(topic, schema, rows, size) for (topic, schema), (rows, size) in self._moved.items())
+        pump = self._pump
+        moved = tuple(Moved(topic, schema, rows, size) for (topic, schema), (rows, size) in pump.moved().items())
         markers = tuple(self._markers)
         self._producer.flush()
-        self._writer.cut(self._safe, moved, self._origin.commit_ts, self._control.next_offset, markers)
+        self._writer.cut(Lsn(pump.safe), moved, pump.origin.commit_ts, self._control.next_offset, markers)
         self._desk.written(markers)
         self._markers.clear()
-        self._moved.clear()
-        self._rows = 0
+        pump.reset()
+        pump.full = self._tuning.checkpoint_rows
         self._last_cut = time.monotonic()
         CHECKPOINTS.inc()
         CHECKPOINT_LSN.set(self._writer.lsn)
@@ -184,26 +193,16 @@ class Stream:
             BYTES.inc(each.bytes)
 
     def _message(self, frame: XLogData) -> None:
-        relation = self._relation_of(frame.payload)
-        if relation is not None and self._change(self._tables[relation], frame.payload, frame.start):
-            return
+        """What the pump leaves: all that is not one record of a change."""
         message = decode(frame.payload)
-        origin = self._origin
+        origin = self._pump.origin
         match message:
-            case Insert(relation=relation, new=new):
-                self._row(self._tables[relation], Op.CREATE, None, new, frame.start)
             case Update(relation=relation):
                 self._update(self._tables[relation], message, frame.start)
+            case Insert(relation=relation, new=new):
+                self._row(self._tables[relation], Op.CREATE, None, new, frame.start)
             case Delete(relation=relation, old=old):
                 self._row(self._tables[relation], Op.DELETE, old, None, frame.start)
-            case Begin(final_lsn=lsn, commit_ts=commit_ts, xid=xid):
-                self._in_transaction = True
-                origin.commit_lsn, origin.commit_ts, origin.xid, origin.ordinal = lsn, commit_ts, xid, 0
-            case Commit(end_lsn=end):
-                self._in_transaction = False
-                self._safe = end
-                if self._rows >= self._tuning.checkpoint_rows:
-                    self._cut_if_full()
             case Relation():
                 changed = self._tables.met(message, Lsn(origin.commit_lsn), origin.ordinal)
                 if changed is not None:
@@ -217,27 +216,10 @@ class Stream:
                 origin.ordinal += transactional
             case Type() | Origin():
                 pass
+            case Begin() | Commit():
+                raise AssertionError("the pump takes every Begin and Commit")
             case _:
                 assert_never(message)
-
-    def _cut_if_full(self) -> None:
-        self._markers += self._drained()
-        self._cut()
-
-    def _change(self, table: StreamTable, payload: memoryview, lsn: Lsn) -> bool:
-        """Sends the one record of a change, straight from its bytes. False: it must be decoded, to be two, or none."""
-        if table.errored:
-            return False
-        self._origin.lsn = lsn
-        try:
-            record = table.transcoder.change(payload, self._origin)
-            if record is None:
-                return False
-            self._send(table, *record)
-        except ValueNotCarried as error:
-            self._stop_table(table, error)
-        self._origin.ordinal += 1
-        return True
 
     def _update(self, table: StreamTable, update: Update, lsn: Lsn) -> None:
         """An update; a change of the key is a move: a delete of the old key, then a create that names it."""
@@ -256,30 +238,24 @@ class Stream:
         after: Sequence[ColumnValue] | None,
         lsn: Lsn,
     ) -> None:
-        origin = self._origin
+        origin = self._pump.origin
         origin.lsn = lsn
         if not table.errored:
             row = after if after is not None else before
             try:
                 value = table.transcoder.value(op, before, after, origin)
-                self._send(table, None if row is None else table.transcoder.key(row), value)
+                self._pump.send(table, None if row is None else table.transcoder.key(row), value)
             except ValueNotCarried as error:
                 self._stop_table(table, error)
         origin.ordinal += 1
 
-    def _send(self, table: StreamTable, key: bytes | None, value: bytes) -> None:
-        self._producer.send(table.topic, key, value)
-        count = self._moved.setdefault((table.topic, table.transcoder.schema_id), [0, 0])
-        count[0] += 1
-        count[1] += len(value)
-        self._rows += 1
-
-    def _stop_table(self, table: StreamTable, error: ValueNotCarried) -> None:
+    def _stop_table(self, table: PumpedTable, error: ValueNotCarried) -> None:
         name = table.transcoder.table.name
-        if self._tables.is_copied_after(name, self._origin.commit_lsn):
+        origin = self._pump.origin
+        if self._tables.is_copied_after(name, origin.commit_lsn):
             log.warning("row left out, its table's copy is newer", table=str(name), error=error.reason)
             return
-        position = Position(Lsn(self._origin.commit_lsn), self._origin.ordinal)
+        position = Position(Lsn(origin.commit_lsn), origin.ordinal)
         log.error("table stopped", table=str(name), error=error.reason, solution=error.solution)
         table.errored = True
         self._markers.append(TableErrored(name, position, error.reason, error.solution))

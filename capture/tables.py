@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from capture.pgoutput.messages import Relation
 from capture.transcode import choose
-from capture.transcode.choose import TableTranscoder
+from capture.transcode.contract import TableTranscoder
 from schemas.checkpoint import CopyStarted, SchemaChanged
 from schemas.envelope import envelope_schema, key_schema
 from schemas.identifiers import Epoch, PipelineName, SchemaId, TableId, TableName

@@ -1,7 +1,8 @@
-"""Mutates real messages and COPY rows and gives them to the kernel: `python -m tests.fuzz_kernel --executions 1000000`.
+"""Mutates real frames, messages and COPY rows and gives them to the kernel.
 
-Each input ends where a page ends that may be read; the next page may not, so that one byte too many ends the process.
-Every outcome must be a record, None (a move) or one of our errors; of every twentieth, the same as the reference's.
+`python -m tests.fuzz_kernel --executions 1000000`. Each input ends where a page ends that may be read; the next page
+may not, so that one byte too many ends the process. Every outcome must be a record, None (a move), a frame taken or
+left, or one of our errors; of every twentieth, the same as the reference's.
 """
 
 from __future__ import annotations
@@ -16,14 +17,28 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from capture.pgoutput.messages import UNCHANGED, Delete, Insert, Message, OldKind, TupleData, Update
-from capture.transcode.choose import REFERENCE_PATH, TableTranscoder, kernel_path
+from capture.pgoutput.decoder import decode
+from capture.pgoutput.messages import (
+    UNCHANGED,
+    Begin,
+    Commit,
+    Delete,
+    Insert,
+    Message,
+    OldKind,
+    TupleData,
+    Update,
+)
+from capture.pgoutput.stream import XLogData, decode_frame
+from capture.transcode.choose import REFERENCE_PATH, kernel_path
 from capture.transcode.reference import Origin, Record
 from schemas.errors import PenstockError
-from schemas.identifiers import Epoch, PipelineName, SchemaId, TableId
+from schemas.identifiers import TableId
+from schemas.lsn import Lsn
 from schemas.pg_types.registry import ARRAY_ELEMENT, TYPES
 from schemas.table import TableSchema
 from tests.support.builders import a_column, a_table, copy_line, encode_message
+from tests.support.stream_frames import Pumping, keepalive, xlog
 
 _PAGES = 4
 _COMPARED = 20
@@ -47,18 +62,21 @@ _VALUES: dict[int, tuple[bytes, ...]] = {
 }
 _INTERESTING = b'\0\xff\x80\x7f\\\t\n.-+: BCNOKUIDtnub0x9eE{}",'
 
-Call = Callable[[TableTranscoder, memoryview | bytes], Record | None]
+_BEGIN = Begin(Lsn(0x16_B374_D848), _AT.commit_ts, 753)
+_COMMIT = Commit(_BEGIN.final_lsn, Lsn(0x16_B374_D878), _AT.commit_ts)
+
+Call = Callable[[memoryview | bytes], str | Record | None]
+Encode = Callable[[TupleData, TupleData], bytes]
 
 
 @dataclass(frozen=True)
 class Target:
-    """One table on both paths, one entry of theirs, and how a row becomes its input."""
+    """One table, one entry of both paths, and how a row becomes its input."""
 
     table: TableSchema
-    kernel: TableTranscoder
-    reference: TableTranscoder
-    call: Call
-    encode: Callable[[TupleData, TupleData], bytes]
+    kernel: Call
+    reference: Call
+    encode: Encode
 
     def input(self, chance: random.Random) -> bytes:
         """Damaged bytes, or right bytes of a row with a damaged value."""
@@ -126,9 +144,7 @@ def _targets_of(table: TableSchema) -> list[Target]:
     compiled = kernel_path()
     if compiled is None:
         sys.exit("The compiled kernel is not installed: run `make build-kernel`.")
-    ids = (SchemaId(7), SchemaId(8) if table.key else None)
-    given = (PipelineName("shop"), "shop", table, ids, Epoch(1), lambda: 1_700_000_000_123_456_789)
-    kernel, reference = compiled.transcoder(*given), REFERENCE_PATH.transcoder(*given)
+    kernel, reference = Pumping(compiled, (table,)), Pumping(REFERENCE_PATH, (table,))
     messages: list[Callable[[TupleData, TupleData], Message]] = [
         lambda _, new: Insert(_TABLE, new),
         lambda _, new: Update(_TABLE, None, None, new),
@@ -137,22 +153,48 @@ def _targets_of(table: TableSchema) -> list[Target]:
         lambda _, new: Update(_TABLE, new, OldKind.KEY, new),
         lambda old, _: Delete(_TABLE, old, OldKind.KEY),
     ]
+    around: list[Encode] = [lambda *_: xlog(_BEGIN), lambda *_: xlog(_COMMIT), lambda *_: keepalive(_COMMIT.end_lsn)]
     return [
-        *(Target(table, kernel, reference, _change, _encoder(message)) for message in messages),
-        Target(table, kernel, reference, _copy_row, lambda _, new: copy_line(new)),
+        Target(table, entry(kernel), entry(reference), encode)
+        for entry, inputs in (
+            (_change, [_encoder(message) for message in messages]),
+            (_pumped, [_framed(_encoder(message)) for message in messages] + around),
+            (_copy_row, [lambda _, new: copy_line(new)]),
+        )
+        for encode in inputs
     ]
 
 
-def _change(path: TableTranscoder, data: memoryview | bytes) -> Record | None:
-    return path.change(data, _AT)
+def _change(pumping: Pumping) -> Call:
+    return lambda data: pumping.tables[_TABLE].transcoder.change(data, _AT)
 
 
-def _copy_row(path: TableTranscoder, data: memoryview | bytes) -> Record:
-    return path.copy_row(data, _AT)
+def _copy_row(pumping: Pumping) -> Call:
+    return lambda data: pumping.tables[_TABLE].transcoder.copy_row(data, _AT)
 
 
-def _encoder(message: Callable[[TupleData, TupleData], Message]) -> Callable[[TupleData, TupleData], bytes]:
+def _pumped(pumping: Pumping) -> Call:
+    """A frame in a transaction that has just begun; one that is left is decoded, as its caller does."""
+    begin = xlog(_BEGIN)
+
+    def call(frame: memoryview | bytes) -> str | Record:
+        pumping.sent.clear()
+        if pumping.run(begin, frame, limit=2) is None:
+            return pumping.sent[0][1:] if pumping.sent else "taken"
+        found = decode_frame(frame)
+        if isinstance(found, XLogData):
+            decode(found.payload)
+        return "left"
+
+    return call
+
+
+def _encoder(message: Callable[[TupleData, TupleData], Message]) -> Encode:
     return lambda old, new: encode_message(message(old, new))
+
+
+def _framed(encode: Encode) -> Encode:
+    return lambda old, new: xlog(encode(old, new))
 
 
 def _row(table: TableSchema, chance: random.Random) -> TupleData:
@@ -164,10 +206,10 @@ def _row(table: TableSchema, chance: random.Random) -> TupleData:
     )
 
 
-def outcome(target: Target, path: TableTranscoder, data: memoryview | bytes) -> str | Record | None:
+def outcome(call: Call, data: memoryview | bytes) -> str | Record | None:
     try:
-        return target.call(path, data)
-    except PenstockError as error:
+        return call(data)
+    except (PenstockError, KeyError) as error:  # a table that the stream has not met is a KeyError
         return f"{type(error).__name__}: {error}"
 
 
@@ -178,9 +220,9 @@ def fuzz(executions: int, seed: int) -> Counter[str]:
     for execution in range(executions):
         target = chance.choice(all_targets)
         data = target.input(chance)
-        got = outcome(target, target.kernel, memory.at_the_end(data))
+        got = outcome(target.kernel, memory.at_the_end(data))
         seen[got.partition(":")[0] if isinstance(got, str) else "record" if got else "move"] += 1
-        if execution % _COMPARED == 0 and got != outcome(target, target.reference, data):
+        if execution % _COMPARED == 0 and got != outcome(target.reference, data):
             raise AssertionError(f"The paths differ: seed {seed}, execution {execution}, input {data.hex()}")
     return seen
 

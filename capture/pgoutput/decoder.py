@@ -34,6 +34,10 @@ from schemas.table import ReplicaIdentity
 
 POSTGRES_EPOCH = 946_684_800_000_000
 """2000-01-01, where the server's clock begins, in microseconds since 1970."""
+LARGEST_TIME = 2**63 // 1000
+"""The last time, in microseconds, whose nanoseconds are an Avro long."""
+LARGEST_LSN = 2**63 - 1
+"""The last position that is an Avro long: after 8 million terabytes of WAL."""
 
 _U8 = struct.Struct(">B")
 _U16 = struct.Struct(">H")
@@ -91,10 +95,16 @@ class _Reader:
         return value
 
     def lsn(self) -> Lsn:
-        return Lsn(self.integer(_U64))
+        lsn = self.integer(_U64)
+        if lsn > LARGEST_LSN:
+            raise MalformedMessage("No position in the log is so large", offset=self._offset - _U64.size)
+        return Lsn(lsn)
 
     def time(self) -> int:
-        return self.integer(_I64) + POSTGRES_EPOCH
+        time = self.integer(_I64) + POSTGRES_EPOCH
+        if abs(time) > LARGEST_TIME:
+            raise MalformedMessage("No transaction is so far from 1970", offset=self._offset - _I64.size)
+        return time
 
     def table(self) -> TableId:
         return TableId(self.integer(_U32))

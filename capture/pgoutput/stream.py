@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from capture.pgoutput.decoder import POSTGRES_EPOCH
+from capture.pgoutput.decoder import LARGEST_LSN, POSTGRES_EPOCH
 from schemas.errors import MalformedMessage
 from schemas.lsn import Lsn
 
@@ -81,7 +81,7 @@ def _xlog_data(view: memoryview) -> XLogData:
     if len(view) < _XLOG_DATA.size:
         raise MalformedMessage("The frame ends early", offset=len(view))
     _, start, end, clock = _XLOG_DATA.unpack_from(view)
-    return XLogData(Lsn(start), Lsn(end), clock + POSTGRES_EPOCH, view[_XLOG_DATA.size :])
+    return XLogData(_lsn(start), Lsn(end), clock + POSTGRES_EPOCH, view[_XLOG_DATA.size :])
 
 
 def _keepalive(view: memoryview) -> Keepalive:
@@ -94,4 +94,10 @@ def _keepalive(view: memoryview) -> Keepalive:
     _, end, clock, reply = _KEEPALIVE.unpack(view)
     if reply > _LARGEST_BOOLEAN:
         raise MalformedMessage(f"A reply is either requested or not, but not {reply}", offset=_KEEPALIVE.size - 1)
-    return Keepalive(Lsn(end), clock + POSTGRES_EPOCH, bool(reply))
+    return Keepalive(_lsn(end), clock + POSTGRES_EPOCH, bool(reply))
+
+
+def _lsn(value: int) -> Lsn:
+    if value > LARGEST_LSN:
+        raise MalformedMessage("No position in the log is so large", offset=1)
+    return Lsn(value)

@@ -8,17 +8,14 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 
-from capture.pgoutput.messages import ColumnValue
-from capture.transcode import reference
-from capture.transcode.reference import Origin, Record, Transcoder
-from schemas.envelope import Op
-from schemas.identifiers import Epoch, PipelineName, SchemaId, TableId
+from capture.transcode import pump, reference
+from capture.transcode.contract import Pump, TableTranscoder
+from schemas.identifiers import Epoch, PipelineName, SchemaId
 from schemas.table import TableSchema
 
 KERNEL = "PENSTOCK_KERNEL"
@@ -27,43 +24,12 @@ _REFERENCE = "reference"
 log = structlog.get_logger(__name__)
 
 
-class TableTranscoder(Protocol):
-    """Writes the records of one version of one table, in one thread.
-
-    What the bytes are not raises MalformedMessage; what a type cannot carry raises ValueNotCarried."""
-
-    @property
-    def table(self) -> TableSchema: ...
-
-    @property
-    def schema_id(self) -> SchemaId: ...
-
-    def key(self, row: Sequence[ColumnValue]) -> bytes | None:
-        """The record's key: the row's identity as Avro; None for a table without one."""
-
-    def value(
-        self, op: Op, before: Sequence[ColumnValue] | None, after: Sequence[ColumnValue] | None, origin: Origin
-    ) -> bytes: ...
-
-    def change(self, frame: memoryview | bytes, origin: Origin, offset: int = 0) -> Record | None:
-        """The record of the Insert, Update or Delete that begins at `offset`; None for a move, which is two records."""
-
-    def copy_row(self, line: memoryview | bytes | bytearray, origin: Origin) -> Record:
-        """The record of one row of COPY in text format, its newline included."""
-
-
-class RelationOf(Protocol):
-    """The relation of the Insert, Update or Delete that begins at `offset`; None for every other message."""
-
-    def __call__(self, frame: memoryview | bytes, offset: int = 0) -> TableId | None: ...
-
-
 @dataclass(frozen=True)
 class Path:
-    """The constructor of transcoders, and what finds the table that a message is about."""
+    """The constructors of transcoders and of pumps, which fit together."""
 
     transcoder: Callable[..., TableTranscoder]
-    relation_of: RelationOf
+    pump: Callable[..., Pump]
 
 
 def transcoder(
@@ -84,13 +50,13 @@ def chosen_path() -> Path:
 def kernel_path() -> Path | None:
     """The compiled path; None where it is not installed."""
     try:
-        from capture.transcode import kernel  # noqa: PLC0415 -- an optional extension
+        from capture.transcode import kernel, kernel_pump  # noqa: PLC0415 -- optional extensions
     except ImportError:
         return None
-    return Path(kernel.KernelTranscoder, kernel.relation_of)
+    return Path(kernel.KernelTranscoder, kernel_pump.KernelPump)
 
 
-REFERENCE_PATH = Path(Transcoder, reference.relation_of)
+REFERENCE_PATH = Path(reference.Transcoder, pump.Pump)
 
 
 @functools.cache

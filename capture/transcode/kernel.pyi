@@ -3,10 +3,8 @@ from collections.abc import Callable, Sequence
 from capture.pgoutput.messages import ColumnValue
 from capture.transcode.reference import Origin, Record
 from schemas.envelope import Op
-from schemas.identifiers import Epoch, PipelineName, SchemaId, TableId
+from schemas.identifiers import Epoch, PipelineName, SchemaId
 from schemas.table import TableSchema
-
-def relation_of(frame: memoryview | bytes, offset: int = 0) -> TableId | None: ...
 
 class KernelTranscoder:
     def __init__(

@@ -50,41 +50,16 @@ cdef object _time_ns = time.time_ns
 assert [int(code) for code in Code] == list(range(TIMESTAMP + 1)), "the codes of the plan are not the kernel's"
 
 
-def relation_of(frame, Py_ssize_t offset=0):
-    """The relation of the Insert, Update or Delete that begins at `offset`; None for every other message."""
-    cdef Py_buffer view
-    cdef Input source
-    cdef int tag
-    PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
-    try:
-        open_input(&source, &view, offset)
-        tag = read_byte(&source)
-        if tag != c'I' and tag != c'U' and tag != c'D':
-            return None
-        return read_unsigned(&source, 4)
-    finally:
-        PyBuffer_Release(&view)
+cdef class KernelOrigin:
+    """The reference's Origin, with its numbers where C reads them."""
+
+    def __init__(self, int64_t commit_lsn, int64_t commit_ts, xid, int64_t lsn, int64_t ordinal, snapshot="false"):
+        self.commit_lsn, self.commit_ts, self.xid = commit_lsn, commit_ts, xid
+        self.lsn, self.ordinal, self.snapshot = lsn, ordinal, snapshot
 
 
 cdef class KernelTranscoder:
     """Writes the records of one version of one table; the same interface and bytes as the reference Transcoder."""
-
-    cdef readonly object table
-    cdef readonly object schema_id
-    cdef object _now_ns, _snapshot
-    cdef tuple _encoders, _names
-    cdef dict _ops
-    cdef bytes _head, _key_head, _source_head, _source_database, _source_table, _source_origin, _source_tail
-    cdef bytes _snapshot_bytes, _create, _update, _delete, _read
-    cdef Py_ssize_t _count
-    cdef unsigned char *_codes
-    cdef unsigned char *_keys
-    cdef Field *_old
-    cdef Field *_new
-    cdef Py_ssize_t *_starts
-    cdef Py_ssize_t *_ends
-    cdef Buffer _out
-    cdef Buffer _unescaped
 
     def __cinit__(self, pipeline, database, table, ids, epoch, now_ns=_time_ns):
         cdef Py_ssize_t i, room
@@ -102,6 +77,7 @@ cdef class KernelTranscoder:
         self.table = table
         self.schema_id = ids[0]
         self._now_ns = now_ns
+        self._origin = KernelOrigin(0, 0, None, 0, 0)
         self._head, self._key_head = plan.head, plan.key_head
         self._source_head, self._source_database = plan.source_head, plan.source_database
         self._source_table, self._source_origin, self._source_tail = plan.source_table, plan.source_origin, plan.source_tail
@@ -147,25 +123,17 @@ cdef class KernelTranscoder:
         if after is not None:
             after = self._load(after, self._new)
             new = self._new
-        self._put_value(<bytes> self._ops[op], old, new, origin)
+        self._put_value(<bytes> self._ops[op], old, new, self._known(origin))
         return self._taken()
 
     def change(self, frame, origin, Py_ssize_t offset=0):
         """The record of the Insert, Update or Delete that begins at `offset`; None for a move, which is two records."""
         cdef Py_buffer view
         cdef Input source
-        cdef int tag
         PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
         try:
             open_input(&source, &view, offset)
-            tag = read_byte(&source)
-            if tag == c'I':
-                return self._insert_message(&source, origin)
-            if tag == c'U':
-                return self._update_message(&source, origin)
-            if tag == c'D':
-                return self._delete_message(&source, origin)
-            raise malformed("The message is not a change of a row", 0)
+            return self.record_of(&source, self._known(origin))
         finally:
             PyBuffer_Release(&view)
 
@@ -175,13 +143,31 @@ cdef class KernelTranscoder:
         PyObject_GetBuffer(line, &view, PyBUF_SIMPLE)
         try:
             read_copy_row(<const unsigned char *> view.buf, view.len, self._new, self._count, &self._unescaped)
-            return self._record(self._read, NULL, self._new, origin)
+            return self._record(self._read, NULL, self._new, self._known(origin))
         finally:
             PyBuffer_Release(&view)
 
+    cdef KernelOrigin _known(self, origin):
+        if type(origin) is KernelOrigin:
+            return origin
+        self._origin.commit_lsn, self._origin.commit_ts, self._origin.xid = origin.commit_lsn, origin.commit_ts, origin.xid
+        self._origin.lsn, self._origin.ordinal, self._origin.snapshot = origin.lsn, origin.ordinal, origin.snapshot
+        return self._origin
+
     # ---- messages to fields
 
-    cdef object _insert_message(self, Input *source, origin):
+    cdef object record_of(self, Input *source, KernelOrigin origin):
+        """What `change` gives, of a message that begins where `source` does."""
+        cdef int tag = read_byte(source)
+        if tag == c'I':
+            return self._insert_message(source, origin)
+        if tag == c'U':
+            return self._update_message(source, origin)
+        if tag == c'D':
+            return self._delete_message(source, origin)
+        raise malformed("The message is not a change of a row", 0)
+
+    cdef object _insert_message(self, Input *source, KernelOrigin origin):
         cdef Py_ssize_t count
         cdef int tag
         read_unsigned(source, 4)
@@ -193,7 +179,7 @@ cdef class KernelTranscoder:
         self._check_count(count)
         return self._record(self._create, NULL, self._new, origin)
 
-    cdef object _delete_message(self, Input *source, origin):
+    cdef object _delete_message(self, Input *source, KernelOrigin origin):
         cdef Py_ssize_t count
         cdef int tag
         read_unsigned(source, 4)
@@ -205,7 +191,7 @@ cdef class KernelTranscoder:
         self._check_count(count)
         return self._record(self._delete, self._old, NULL, origin)
 
-    cdef object _update_message(self, Input *source, origin):
+    cdef object _update_message(self, Input *source, KernelOrigin origin):
         cdef Py_ssize_t old_count = self._count, count, i
         cdef int tag, kind
         cdef bint moved = False
@@ -260,7 +246,7 @@ cdef class KernelTranscoder:
 
     # ---- fields to Avro
 
-    cdef tuple _record(self, bytes op, Field *before, Field *after, origin):
+    cdef tuple _record(self, bytes op, Field *before, Field *after, KernelOrigin origin):
         """Key and value. A column has the same bytes in both, so the key is put together from pieces of the value."""
         cdef Py_ssize_t size, i
         cdef bytes key
@@ -288,7 +274,7 @@ cdef class KernelTranscoder:
         give_back(&self._unescaped)
         return taken
 
-    cdef int _put_value(self, bytes op, Field *before, Field *after, origin) except -1:
+    cdef int _put_value(self, bytes op, Field *before, Field *after, KernelOrigin origin) except -1:
         cdef Buffer *out = &self._out
         cdef int64_t now = self._now(), commit_ts = origin.commit_ts
         if commit_ts > 9223372036854775LL or commit_ts < -9223372036854775LL:

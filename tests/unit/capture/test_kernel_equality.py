@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capture.pgoutput.messages import UNCHANGED, ColumnValue, Delete, Insert, Message, OldKind, TupleData, Update
-from capture.transcode.choose import REFERENCE_PATH, TableTranscoder, kernel_path
+from capture.transcode.choose import REFERENCE_PATH, kernel_path
+from capture.transcode.contract import TableTranscoder
 from capture.transcode.reference import Origin
 from schemas.envelope import Op
 from schemas.errors import MalformedMessage, PenstockError
@@ -317,19 +318,6 @@ def test_a_message_with_wrong_bytes_has_the_same_outcome(message: bytes, data: s
         damaged[data.draw(st.integers(0, len(message) - 1))] = data.draw(st.integers(0, 255))
 
     ALL.agree(_change(bytes(damaged)))
-
-
-@pytest.mark.parametrize("tag", [b"B", b"C", b"R", b"T", b"Y", b"M", b"O", b"", b"I", b"U\0\0\0", b"D\0\0\x40\x01K"])
-def test_the_relation_of_a_message_is_found_without_decoding_it(tag: bytes) -> None:
-    assert KERNEL_PATH is not None
-
-    def outcome(relation_of: Callable[[bytes], object], message: bytes) -> object:
-        try:
-            return relation_of(message)
-        except MalformedMessage as error:
-            return str(error)
-
-    assert outcome(KERNEL_PATH.relation_of, tag) == outcome(REFERENCE_PATH.relation_of, tag)
 
 
 @pytest.mark.parametrize("size", [100, 0x3FFF_FFFF, 0x7FFF_FFFF, 0xFFFF_FFFF])

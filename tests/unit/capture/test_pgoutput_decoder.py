@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capture.pgoutput.decoder import decode
+from capture.pgoutput.decoder import LARGEST_LSN, LARGEST_TIME, decode
 from capture.pgoutput.messages import (
     UNCHANGED,
     Begin,
@@ -134,6 +134,8 @@ def test_a_byte_after_the_end_of_a_message_is_refused_where_it_stands(name: str)
         (b"D\0\0\x40\x01N\0\0", "No old tuple has the tag 0x4e", 5),
         (b"C\x01" + bytes(24), "flags 0x01", 1),
         (b"M\x02" + bytes(13), "flags 0x02", 1),
+        (b"B\x80" + bytes(19), "No position", 1),
+        (b"B" + bytes(8) + b"\x7f" + bytes(11), "so far from 1970", 9),
         (b"T\0\0\0\0\x04", "flags 0x04", 5),
         (b"T\xff\xff\xff\xff\0\0\0\x40\x01", "ends early", 6),
         (b"R\0\0\x40\x01public\0orders\0x\0\0", "No replica identity has the tag 0x78", 19),
@@ -178,8 +180,8 @@ def test_a_message_with_one_wrong_byte_is_either_a_message_or_malformed(message:
 
 OIDS = st.integers(0, 2**32 - 1)
 TABLES = OIDS.map(TableId)
-LSNS = st.integers(0, 2**64 - 1).map(Lsn)
-TIMES = st.integers(-(2**63), 2**63 - 1).map(lambda wire: wire + 946_684_800_000_000)
+LSNS = st.integers(0, LARGEST_LSN).map(Lsn)
+TIMES = st.integers(-LARGEST_TIME, LARGEST_TIME)
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 SCHEMAS = NAMES.filter(bool)
 TUPLES: st.SearchStrategy[TupleData] = st.lists(st.binary() | st.none() | st.just(UNCHANGED), max_size=8).map(tuple)

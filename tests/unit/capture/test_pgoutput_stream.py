@@ -41,7 +41,15 @@ def test_every_truncated_head_of_a_frame_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("frame", "offset"), [(KEEPALIVE + b"\0", 18), (KEEPALIVE[:-1] + b"\2", 17), (b"z", 0), (b"r" + bytes(33), 0)]
+    ("frame", "offset"),
+    [
+        (KEEPALIVE + b"\0", 18),
+        (KEEPALIVE[:-1] + b"\2", 17),
+        (b"k\x80" + KEEPALIVE[2:], 1),
+        (b"w\x80" + XLOG_HEAD[2:], 1),
+        (b"z", 0),
+        (b"r" + bytes(33), 0),
+    ],
 )
 def test_what_is_not_a_frame_of_the_server_is_refused_with_its_offset(frame: bytes, offset: int) -> None:
     with pytest.raises(MalformedMessage) as caught:

@@ -1,0 +1,99 @@
+"""What both paths promise: the transcoder of a table, and the pump that a stream runs through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from capture.pgoutput.messages import ColumnValue
+from capture.transcode.reference import Origin, Record
+from schemas.envelope import Op
+from schemas.identifiers import SchemaId, TableId
+from schemas.table import TableSchema
+
+Given: TypeAlias = tuple[int, memoryview | bytes]
+"""What libpq's `PQgetCopyData` gives: a size and a frame; 0 where none has come yet, -1 after the last."""
+Source: TypeAlias = Callable[[int], Given]
+"""`PGconn.get_copy_data`; it is called with 1, for do not wait."""
+Send: TypeAlias = Callable[[str, bytes | None, bytes], None]
+"""Takes a topic, a key and a value; may wait."""
+
+
+class TableTranscoder(Protocol):
+    """Writes the records of one version of one table, in one thread.
+
+    What the bytes are not raises MalformedMessage; what a type cannot carry raises ValueNotCarried."""
+
+    @property
+    def table(self) -> TableSchema: ...
+
+    @property
+    def schema_id(self) -> SchemaId: ...
+
+    def key(self, row: Sequence[ColumnValue]) -> bytes | None:
+        """The record's key: the row's identity as Avro; None for a table without one."""
+
+    def value(
+        self, op: Op, before: Sequence[ColumnValue] | None, after: Sequence[ColumnValue] | None, origin: Origin
+    ) -> bytes: ...
+
+    def change(self, frame: memoryview | bytes, origin: Origin, offset: int = 0) -> Record | None:
+        """The record of the Insert, Update or Delete that begins at `offset`; None for a move, which is two records."""
+
+    def copy_row(self, line: memoryview | bytes | bytearray, origin: Origin) -> Record:
+        """The record of one row of COPY in text format, its newline included."""
+
+
+class PumpedTable(Protocol):
+    """A table in the stream: where its records go and how they are written."""
+
+    topic: str
+    transcoder: TableTranscoder
+    errored: bool
+
+
+class PumpedTables(Protocol):
+    """The tables that the stream has met."""
+
+    def __getitem__(self, relation: TableId) -> PumpedTable: ...
+
+
+class Pump(Protocol):
+    """Knows where in the log the stream stands; sends the one record of each change and counts it, in one thread.
+
+    It takes Begin, Commit, and the changes that are one record, of tables that are not errored. Every other frame is
+    left to the caller, who does what it says through `send` and `origin`."""
+
+    safe: int
+    """Where a window may end: behind the last commit. The caller moves it on with keepalives."""
+
+    full: int
+    """How many rows fill a window: `run` stops at the first commit that leaves so many."""
+
+    @property
+    def origin(self) -> Origin:
+        """Of the next change. A change that the caller sends or skips moves its ordinal by one."""
+
+    @property
+    def in_transaction(self) -> bool: ...
+
+    @property
+    def rows(self) -> int:
+        """Records sent since the last `reset`."""
+
+    @property
+    def table(self) -> PumpedTable:
+        """The table of the last change: whose it is if `run` raises ValueNotCarried, which skips that change."""
+
+    def run(self, source: Source, frames: int) -> Given | None:
+        """Takes at most so many frames; gives what it does not take, be it a frame or that there is none.
+
+        None: so many are done, or the window is full."""
+
+    def send(self, table: PumpedTable, key: bytes | None, value: bytes) -> None: ...
+
+    def moved(self) -> dict[tuple[str, SchemaId], tuple[int, int]]:
+        """Rows and bytes since the last `reset`, for each topic and schema that has some."""
+
+    def reset(self) -> None:
+        """A checkpoint covers what was counted."""
