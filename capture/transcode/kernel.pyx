@@ -76,7 +76,7 @@ cdef class KernelTranscoder:
     cdef dict _ops
     cdef bytes _head, _key_head, _source_head, _source_database, _source_table, _source_origin, _source_tail
     cdef bytes _snapshot_bytes, _create, _update, _delete, _read
-    cdef Py_ssize_t _count
+    cdef Py_ssize_t _count, _ordinal_at
     cdef unsigned char *_codes
     cdef unsigned char *_keys
     cdef Field *_old
@@ -179,6 +179,51 @@ cdef class KernelTranscoder:
         finally:
             PyBuffer_Release(&view)
 
+    def copy_rows(self, messages, origin, list rows):
+        """The records of the CopyData messages that come first, appended to `rows` as produce_batch takes them.
+
+        Returns how many bytes it read, and how many bytes the values have: it stops before what is cut off or no
+        CopyData. `origin.ordinal` moves on."""
+        cdef Py_buffer view
+        cdef const unsigned char *data
+        cdef Py_ssize_t at = 0, size, written = 0, row = PyBytes_GET_SIZE(self._head) + 1, ordinal_at, tail
+        cdef int64_t ordinal = origin.ordinal
+        cdef bytes rest
+        cdef const char *same
+        # All but the row and its ordinal is the same for every row of a call: a record without a row is the pattern.
+        self._put_value(self._read, NULL, NULL, origin)
+        ordinal_at = self._ordinal_at
+        rest = self._taken()
+        same = PyBytes_AS_STRING(rest)
+        tail = ordinal_at + 1
+        while same[tail - 1] & 0x80:
+            tail += 1
+        PyObject_GetBuffer(messages, &view, PyBUF_SIMPLE)
+        try:
+            data = <const unsigned char *> view.buf
+            while view.len - at >= 5 and data[at] == c'd':
+                size = (<Py_ssize_t> data[at + 1] << 24) | (data[at + 2] << 16) | (data[at + 3] << 8) | data[at + 4]
+                if size < 4:
+                    raise malformed("A message of COPY is shorter than its length", at)
+                if view.len - at - 1 < size:
+                    break
+                read_copy_row(data + at + 5, size - 4, self._new, self._count, &self._unescaped)
+                self._out.size = 0
+                put_raw(&self._out, same, row)
+                self._put_row(self._new)
+                put_raw(&self._out, same + row + 1, ordinal_at - row - 1)
+                put_long(&self._out, ordinal)
+                put_raw(&self._out, same + tail, PyBytes_GET_SIZE(rest) - tail)
+                key, value = self._taken_with_key()
+                rows.append({"key": key, "value": value})
+                written += PyBytes_GET_SIZE(value)
+                ordinal += 1
+                at += 1 + size
+            return at, written
+        finally:
+            origin.ordinal = ordinal
+            PyBuffer_Release(&view)
+
     # ---- messages to fields
 
     cdef object _insert_message(self, Input *source, origin):
@@ -262,10 +307,13 @@ cdef class KernelTranscoder:
 
     cdef tuple _record(self, bytes op, Field *before, Field *after, origin):
         """Key and value. A column has the same bytes in both, so the key is put together from pieces of the value."""
+        self._put_value(op, before, after, origin)
+        return self._taken_with_key()
+
+    cdef tuple _taken_with_key(self):
         cdef Py_ssize_t size, i
         cdef bytes key
         cdef char *to
-        self._put_value(op, before, after, origin)
         if self._key_head is None:
             return None, self._taken()
         size = PyBytes_GET_SIZE(self._key_head)
@@ -312,6 +360,7 @@ cdef class KernelTranscoder:
         put_some_long(out, origin.lsn)
         put_bytes(out, self._source_origin)
         put_long(out, origin.commit_lsn)
+        self._ordinal_at = out.size
         put_long(out, origin.ordinal)
         put_bytes(out, self._source_tail)
         put_bytes(out, op)
