@@ -98,7 +98,8 @@ def copy_command(table: PublishedTable, part: CopyRange) -> sql.Composed:
     if table.row_filter:
         conditions.append(sql.SQL("({})").format(sql.SQL(table.row_filter)))
     where = sql.SQL(" where {}").format(sql.SQL(" and ").join(conditions)) if conditions else sql.SQL("")
-    only = sql.SQL("only ") if part.file is not None else sql.SQL("")
+    through_root = part.file is None and table.partitioned
+    only = sql.SQL("") if through_root else sql.SQL("only ")
     name = part.file.name if part.file is not None else table.name
     return sql.SQL("copy (select {} from {}{}{}) to stdout").format(columns, only, sql.Identifier(*name), where)
 

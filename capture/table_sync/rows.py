@@ -87,7 +87,7 @@ def _from_socket(
 ) -> Iterator[Batch]:
     with socket.socket(fileno=os.dup(pg.socket)) as wire:
         wire.settimeout(_PATIENCE_SECONDS)
-        wire.sendall(_HEADER.pack(b"Q", len(command) + 1 + _LENGTH) + command + b"\0")
+        _send(wire, _HEADER.pack(b"Q", len(command) + 1 + _LENGTH) + command + b"\0")
         buffer, filled, ended = bytearray(_CHUNK), 0, False
         while not ended:
             filled += _receive(wire, memoryview(buffer)[filled:], alive)
@@ -97,6 +97,13 @@ def _from_socket(
             if batch.records:
                 yield batch
             buffer, filled = _room_for(rest, buffer), len(rest)
+
+
+def _send(wire: socket.socket, message: bytes) -> None:
+    try:
+        wire.sendall(message)
+    except OSError as error:
+        raise psycopg.OperationalError(f"the connection failed before COPY: {error.strerror}") from error
 
 
 def _receive(wire: socket.socket, room: memoryview, alive: Callable[[], None]) -> int:
