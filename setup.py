@@ -1,9 +1,9 @@
-"""The compiled kernel, two optional extensions: where they cannot be built, capture runs on the reference path."""
+"""The compiled kernel, three optional extensions: where they cannot be built, capture runs on the reference path."""
 
 from setuptools import Extension, setup
 
 _FOLDER = "capture/transcode"
-_PARTS = ("avro_out", "clock", "copy_in", "kernel", "pgoutput_in", "value_text")
+_PARTS = ("avro_out", "clock", "copy_in", "kernel", "kernel_record", "pgoutput_in", "value_text")
 
 setup(
     ext_modules=[
@@ -13,6 +13,6 @@ setup(
             depends=[f"{_FOLDER}/{part}.pxd" for part in _PARTS],
             optional=True,
         )
-        for name in ("kernel", "kernel_pump")
+        for name in ("kernel_record", "kernel", "kernel_pump")
     ],
 )

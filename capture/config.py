@@ -44,7 +44,15 @@ class AcknowledgeConfig(BaseModel, frozen=True, extra="forbid"):
 class CaptureTuning(BaseModel, frozen=True, extra="forbid"):
     """How capture works; the defaults fit most."""
 
-    copy_workers: int = Field(default=2, ge=1, description="Tables copied at the same time, each by its own process.")
+    copy_workers: int = Field(
+        default=2, ge=1, description="Ranges of tables copied at the same time, each by a process with its own session."
+    )
+    copy_ranges_per_table: int = Field(
+        default=64, ge=1, le=100_000, description="Most ranges of blocks that a table, or its leaves, are divided into."
+    )
+    copy_range_size: ByteSize = Field(
+        default=ByteSize(32 * 1024**2), ge=8192, description="A table is not divided into ranges smaller than this."
+    )
     checkpoint_interval: timedelta = Field(
         default=timedelta(milliseconds=500), description="Longest time between two checkpoints while changes flow."
     )

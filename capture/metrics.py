@@ -11,3 +11,5 @@ CHECKPOINT_LSN = Gauge("penstock_capture_checkpoint_lsn_bytes", "LSN of the last
 ACKNOWLEDGED_LSN = Gauge("penstock_capture_acknowledged_lsn_bytes", "LSN acknowledged to Postgres.")
 ACKNOWLEDGED_LAG = Gauge("penstock_capture_acknowledged_lag_bytes", "WAL received, not yet acknowledged.")
 COPIED_ROWS = Gauge("penstock_capture_copied_rows", "Rows copied of the current generation.", ["table"])
+COPIED_BYTES = Gauge("penstock_capture_copied_bytes", "Avro bytes copied of the current generation.", ["table"])
+COPIED_SHARE = Gauge("penstock_capture_copied_ratio", "How much of the table is copied, by blocks.", ["table"])

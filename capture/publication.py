@@ -19,10 +19,23 @@ from schemas.table import Column, ReplicaIdentity, TableSchema
 
 
 @dataclass(frozen=True)
+class TableFile:
+    """A relation that holds rows: a table, or a leaf of a partitioned one."""
+
+    name: TableName
+    blocks: int
+    """How many there were when somebody looked; there may be more by now."""
+    divisible: bool
+    """Whether it can be read by ranges of blocks: a heap can, a foreign table cannot."""
+
+
+@dataclass(frozen=True)
 class PublishedTable:
     """A table of the publication."""
 
     schema: TableSchema
+    files: tuple[TableFile, ...]
+    """Where its rows lie; empty if they can only be read through the table itself."""
     filenode: str
     """The files of the table and its partitions: another value means that rows moved without MVCC."""
     fingerprint: str
@@ -42,6 +55,15 @@ select c.oid::bigint as id, n.nspname as schema, c.relname as name, c.relreplide
        (select string_agg(f.relid::text || ':' || coalesce(pg_relation_filenode(f.relid), 0), ',' order by f.relid)
           from {files} f) as filenode,
        (select coalesce(sum(pg_relation_size(f.relid)), 0)::bigint from {files} f) as size,
+       (select json_agg(json_build_object('schema', s.nspname, 'name', k.relname,
+                                          'blocks', coalesce(pg_relation_size(k.oid), 0)
+                                                    / current_setting('block_size')::int,
+                                          'divisible', k.relkind = 'r' and k.relam = (select oid from pg_am
+                                                                                       where amname = 'heap'),
+                                          'readable', k.oid = c.oid or (has_table_privilege(k.oid, 'select')
+                                                                        and not row_security_active(k.oid)))
+                        order by k.oid)
+          from {files} f join pg_class k on k.oid = f.relid join pg_namespace s on s.oid = k.relnamespace) as files,
        (select json_agg(json_build_object('name', a.attname, 'type_oid', a.atttypid::bigint,
                                           'type_name', format_type(a.atttypid, a.atttypmod),
                                           'modifier', a.atttypmod, 'nullable', not a.attnotnull,
@@ -129,12 +151,20 @@ def _published(row: dict[str, Any], version: int) -> PublishedTable:
                 for column in columns
             ),
         ),
+        files=_files(row["files"] or []),
         filenode=row["filenode"] or "",
         fingerprint=hashlib.sha256(json.dumps([row["membership"], row["id"]]).encode()).hexdigest()[:32],
         row_filter=row["row_filter"],
         partitioned=row["partitioned"],
         size=row["size"],
     )
+
+
+def _files(rows: list[dict[str, Any]]) -> tuple[TableFile, ...]:
+    """None of them if one may not be read: who may read a partitioned table need not be allowed to read its leaves."""
+    if not all(row["readable"] for row in rows):
+        return ()
+    return tuple(TableFile(TableName(row["schema"], row["name"]), row["blocks"], row["divisible"]) for row in rows)
 
 
 def _is_published(column: dict[str, Any], listed: list[str] | None, *, trusted: bool) -> bool:

@@ -1,4 +1,4 @@
-"""Which tables need a copy, and the copies under way. Publication in, markers and processes out.
+"""Which tables need a copy, and what became of it. Publication in, copies and markers out.
 
 Runs as one thread beside the stream, which it never stops: the stream writes a table's changes from the first moment,
 and whoever applies them leaves out what the copy already holds. A copy that was interrupted begins again as the next
@@ -7,13 +7,11 @@ generation, on a topic of its own.
 
 from __future__ import annotations
 
-import multiprocessing
 import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection
 from typing import Protocol
 
 import psycopg
@@ -22,15 +20,17 @@ import structlog
 from capture.checkpoints import LogPlace
 from capture.config import CaptureConfig
 from capture.errors import source_error
-from capture.metrics import COPIED_ROWS
 from capture.publication import PublishedTable, published_tables
 from capture.replication_connection import session_dsn
-from capture.table_sync.copier import Copied, CopyJob, Failed, FileChanged, Report, copy_in_process
+from capture.table_sync.copier import Copied, FileChanged, TableJob
+from capture.table_sync.copies import Copies, Round, TableCopying
+from capture.table_sync.ranges import divide
 from capture.table_sync.snapshot import HeldSnapshot
+from capture.table_sync.worker import Failed, Report, WorkerSettings
 from capture.tables import Registrar
 from schemas.checkpoint import CopyFinished, CopyStarted, Marker, TableErrored, TableRemoved
 from schemas.errors import Retry
-from schemas.identifiers import Epoch, LogId, SchemaId, TableName
+from schemas.identifiers import Epoch, LogId, TableName
 from schemas.lsn import Position
 from schemas.phases import DataSync, Errored, FinishedCopy, Init
 from stores.kafka_log import KafkaLog, TopicExists
@@ -38,32 +38,12 @@ from stores.lifecycle import TableLifecycleStore
 from stores.state import CAPTURE, StateStore, TableCopy
 
 _LOOK_SECONDS = 0.1
-_LAST_WORDS_SECONDS = 5.0
 
 log = structlog.get_logger(__name__)
 
 
 class SyncStore(StateStore, TableLifecycleStore, Protocol):
     """What table sync remembers with."""
-
-
-@dataclass
-class _Round:
-    """Copies under one snapshot, which is held until the last of them is done."""
-
-    snapshot: HeldSnapshot
-    left: int
-
-
-@dataclass
-class _Running:
-    """One copy: a process, the pipe it reports through, and what it copies."""
-
-    job: CopyJob
-    round: _Round
-    process: multiprocessing.process.BaseProcess | None = None
-    pipe: Connection | None = None
-    last: Report | None = None
 
 
 @dataclass
@@ -82,13 +62,22 @@ class TableSync:
     failure: BaseException | None = None
     _markers: queue.SimpleQueue[Marker] = field(default_factory=queue.SimpleQueue)
     _requests: queue.SimpleQueue[TableName] = field(default_factory=queue.SimpleQueue)
-    _waiting: list[_Running] = field(default_factory=list)
-    _running: list[_Running] = field(default_factory=list)
     _finishing: set[TableName] = field(default_factory=set)
     """Tables whose CopyFinished waits for its checkpoint."""
     _broken: set[TableName] = field(default_factory=set)
     """Tables that another try would break in the same way; a resync tries again."""
     _unpublished: set[TableName] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        settings = WorkerSettings(
+            pipeline=self.config.pipeline,
+            dsn=self.config.source.dsn.get_secret_value(),
+            database=self.database,
+            kafka=self.config.kafka,
+            memory=self.config.tuning.producer_memory,
+            epoch=self.epoch,
+        )
+        self._copies = Copies(settings, self.config.tuning.copy_workers)
 
     # What the stream calls.
 
@@ -134,10 +123,7 @@ class TableSync:
         except BaseException as error:  # noqa: BLE001 -- handed to the stream, which raises it in the main thread
             self.failure = error
         finally:
-            for copy in [*self._running]:
-                self._end(copy)
-            for copy in [*self._running, *self._waiting]:
-                copy.round.snapshot.close()
+            self._copies.close()
 
     def _tend(self) -> None:
         dsn = session_dsn(self.config.source.dsn.get_secret_value(), application_name="penstock table sync")
@@ -148,9 +134,9 @@ class TableSync:
                 if time.monotonic() >= next_look:
                     self._look_at_publication(session)
                     next_look = time.monotonic() + self.config.tuning.publication_interval.total_seconds()
-                self._start_waiting()
-                self._reap()
-                self.stop.wait(_LOOK_SECONDS)
+                for ended in self._copies.tend():
+                    self._conclude(ended.copy, ended.outcome)
+                self._copies.wait(_LOOK_SECONDS, self.stop)
 
     def _take_requests(self) -> None:
         """A requested table is copied again, from the beginning, whatever its copy was doing."""
@@ -158,12 +144,7 @@ class TableSync:
             table = self._requests.get_nowait()
             self._broken.discard(table)
             self._finishing.discard(table)
-            for copy in [each for each in self._running if each.job.table.name == table]:
-                self._end(copy)
-                self._close(copy)
-            for copy in [each for each in self._waiting if each.job.table.name == table]:
-                self._waiting.remove(copy)
-                self._leave_round(copy)
+            self._copies.drop(table)
 
     def _look_at_publication(self, session: psycopg.Connection) -> None:
         published = published_tables(session, self.config.source.publication)
@@ -173,7 +154,7 @@ class TableSync:
             log.info("table left the publication", table=str(gone))
             self._unpublished.add(gone)
             self._markers.put(TableRemoved(gone))
-        busy = {copy.job.table.name for copy in (*self._waiting, *self._running)}
+        busy = self._copies.tables()
         wanted = [
             table
             for table in published
@@ -198,13 +179,13 @@ class TableSync:
         held = HeldSnapshot(self.config.source.dsn.get_secret_value(), self.config.pipeline, self.stop)
         now = {table.name: table for table in published_tables(session, self.config.source.publication)}
         tables = [table for table in tables if _is_still(table, now.get(table.name))]
-        this_round = _Round(held, len(tables))
+        this_round = Round(held, len(tables) + 1)
         for table in tables:
             ids = self.registrar.schema_ids(table.schema)
             try:
                 topic = self.registrar.new_copy_topic(table.name, held.lsn)
             except TopicExists:
-                this_round.left -= 1
+                this_round.leave()
                 continue
             self.store.set_copy(
                 TableCopy(
@@ -232,64 +213,17 @@ class TableSync:
                 )
             )
             self._finishing.discard(table.name)
-            self._waiting.append(_Running(self._job(table, ids, held, topic), this_round))
-        if this_round.left == 0:
-            held.close()
+            job = TableJob(table, ids, held.id, held.lsn, topic)
+            ranges = divide(table, self.config.tuning.copy_ranges_per_table, self.config.tuning.copy_range_size)
+            self._copies.add(TableCopying(job, this_round, ranges))
+            log.info("table copy started", table=str(table.name), generation=str(held.lsn), ranges=len(ranges))
+        this_round.leave()
 
-    def _job(
-        self, table: PublishedTable, ids: tuple[SchemaId, SchemaId | None], held: HeldSnapshot, topic: str
-    ) -> CopyJob:
-        return CopyJob(
-            pipeline=self.config.pipeline,
-            dsn=self.config.source.dsn.get_secret_value(),
-            database=self.database,
-            kafka=self.config.kafka,
-            memory=self.config.tuning.producer_memory,
-            table=table,
-            schema_ids=ids,
-            epoch=self.epoch,
-            snapshot=held.id,
-            generation=held.lsn,
-            topic=topic,
-        )
-
-    def _start_waiting(self) -> None:
-        spawn = multiprocessing.get_context("spawn")
-        while self._waiting and len(self._running) < self.config.tuning.copy_workers:
-            copy = self._waiting.pop(0)
-            ours, theirs = spawn.Pipe(duplex=False)
-            copy.pipe = ours
-            copy.process = spawn.Process(
-                target=copy_in_process, args=(copy.job, theirs), name=f"table-copy {copy.job.table.name}"
-            )
-            copy.process.start()
-            theirs.close()
-            self._running.append(copy)
-            log.info("table copy started", table=str(copy.job.table.name), generation=str(copy.job.generation))
-
-    def _reap(self) -> None:
-        for copy in list(self._running):
-            assert copy.pipe is not None  # noqa: S101 -- a running copy was started
-            assert copy.process is not None  # noqa: S101
-            ended = not copy.process.is_alive()
-            try:
-                while copy.pipe.poll():
-                    copy.last = copy.pipe.recv()
-            except EOFError:
-                ended = True
-            if isinstance(copy.last, Copied):
-                COPIED_ROWS.labels(str(copy.job.table.name)).set(copy.last.rows)
-            if ended:
-                self._close(copy)
-                self._conclude(copy)
-
-    def _conclude(self, copy: _Running) -> None:
-        name = copy.job.table.name
-        match copy.last:
-            case Copied(rows=rows, bytes=size, final=True):
-                ends = self.log.ends([copy.job.topic])[copy.job.topic]
-                self._finishing.add(name)
-                self._markers.put(CopyFinished(name, copy.job.generation, rows, size, ends, copy.job.generation))
+    def _conclude(self, copy: TableCopying, outcome: Report | None) -> None:
+        name = copy.name
+        match outcome:
+            case Copied(rows=rows, bytes=size):
+                self._finish(copy, rows, size)
             case FileChanged():
                 log.warning("table was rewritten during its copy, copying it again", table=str(name))
             case Failed(reason=reason, solution=solution, permanent=True):
@@ -300,25 +234,18 @@ class TableSync:
                 self._markers.put(TableErrored(name, position, reason, solution))
             case Failed(reason=reason, solution=solution):
                 log.warning("table copy failed, copying it again", table=str(name), error=reason, solution=solution)
-            case Copied() | None:
+            case None:
                 log.warning("table copy ended without a word, copying it again", table=str(name))
 
-    def _close(self, copy: _Running) -> None:
-        self._running.remove(copy)
-        self._leave_round(copy)
-        assert copy.process is not None  # noqa: S101
-        copy.process.join(_LAST_WORDS_SECONDS)
-        copy.process.close()
-
-    def _end(self, copy: _Running) -> None:
-        if copy.process is not None and copy.process.is_alive():
-            copy.process.kill()
-            copy.process.join(_LAST_WORDS_SECONDS)
-
-    def _leave_round(self, copy: _Running) -> None:
-        copy.round.left -= 1
-        if copy.round.left == 0:
-            copy.round.snapshot.close()
+    def _finish(self, copy: TableCopying, rows: int, size: int) -> None:
+        """A copy topic is new and its producers are idempotent, so it ends where its rows do, or Kafka lost some."""
+        ends = self.log.ends([copy.job.topic])[copy.job.topic]
+        if sum(ends) != rows:
+            log.error("kafka has other rows than were sent, copying again", table=str(copy.name), row_count=rows)
+            return
+        self._finishing.add(copy.name)
+        generation = copy.job.generation
+        self._markers.put(CopyFinished(copy.name, generation, rows, size, ends, generation))
 
 
 def _is_still(before: PublishedTable, now: PublishedTable | None) -> bool:

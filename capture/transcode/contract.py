@@ -43,6 +43,14 @@ class TableTranscoder(Protocol):
     def copy_row(self, line: memoryview | bytes | bytearray, origin: Origin) -> Record:
         """The record of one row of COPY in text format, its newline included."""
 
+    def copy_rows(
+        self, messages: memoryview | bytes | bytearray, origin: Origin, rows: list[dict[str, bytes | None]]
+    ) -> tuple[int, int]:
+        """The records of the CopyData messages that come first, appended to `rows` as produce_batch takes them.
+
+        Returns how many bytes it read, and how many bytes the values have: it stops before what is cut off or no
+        CopyData. `origin.ordinal` moves on."""
+
 
 class PumpedTable(Protocol):
     """A table in the stream: where its records go and how they are written."""

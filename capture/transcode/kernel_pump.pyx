@@ -9,7 +9,8 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
 
-from capture.transcode.kernel cimport KernelOrigin, KernelTranscoder
+from capture.transcode.kernel cimport KernelTranscoder
+from capture.transcode.kernel_record cimport KernelOrigin
 from capture.transcode.pgoutput_in cimport Input, open_input
 
 from capture.pgoutput.decoder import LARGEST_TIME, POSTGRES_EPOCH

@@ -7,6 +7,7 @@ carry raises ValueNotCarried, which names the column and never the value.
 from __future__ import annotations
 
 import io
+import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from schemas.wire import header
 Record: TypeAlias = tuple[bytes | None, bytes]
 """A key and a value."""
 _TAG_AND_RELATION = 5
+_COPY_HEADER = struct.Struct("!cI")
+"""Of a CopyData message: its letter, and its length without the letter."""
 
 
 @dataclass(slots=True)
@@ -150,6 +153,29 @@ class Transcoder:
     def copy_row(self, line: memoryview | bytes | bytearray, origin: Origin) -> Record:
         """The record of one row of COPY in text format, its newline included."""
         return self._record(Op.READ, None, decode_copy_row(bytes(line), len(self._fields)), origin)
+
+    def copy_rows(
+        self, messages: memoryview | bytes | bytearray, origin: Origin, rows: list[dict[str, bytes | None]]
+    ) -> tuple[int, int]:
+        """The records of the CopyData messages that come first, appended to `rows` as produce_batch takes them.
+
+        Returns how many bytes it read, and how many bytes the values have: it stops before what is cut off or no
+        CopyData. `origin.ordinal` moves on."""
+        at = written = 0
+        while len(messages) - at >= _COPY_HEADER.size:
+            kind, size = _COPY_HEADER.unpack_from(messages, at)
+            if kind != b"d":
+                break
+            if size < _COPY_HEADER.size - 1:
+                raise MalformedMessage("A message of COPY is shorter than its length", offset=at)
+            if len(messages) - at - 1 < size:
+                break
+            key, value = self.copy_row(messages[at + _COPY_HEADER.size : at + 1 + size], origin)
+            rows.append({"key": key, "value": value})
+            written += len(value)
+            origin.ordinal += 1
+            at += 1 + size
+        return at, written
 
     def _record(
         self, op: Op, before: Sequence[ColumnValue] | None, after: Sequence[ColumnValue] | None, origin: Origin

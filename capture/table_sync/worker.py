@@ -1,0 +1,108 @@
+"""A process that copies ranges: tasks in through its pipe, reports out, until the pipe is closed.
+
+It lives for many ranges, because a process costs half a second to start. One that met an error says so and ends.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import TypeAlias
+
+import psycopg
+from pydantic import ByteSize
+
+from capture.errors import source_error
+from capture.replication_connection import session_dsn
+from capture.table_sync.copier import Copied, FileChanged, Source, TableJob, copy_range
+from capture.table_sync.ranges import CopyRange
+from capture.table_sync.sender import RowSender
+from capture.transcode import choose
+from schemas.connections import KafkaConfig
+from schemas.errors import PenstockError
+from schemas.identifiers import Epoch, PipelineName
+from schemas.pg_types.pg_type import ValueNotCarried
+
+_LOOK_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class WorkerSettings:
+    """What a worker is told at its start. The DSN travels through a pipe, never through arguments of a process."""
+
+    pipeline: PipelineName
+    dsn: str
+    database: str
+    kafka: KafkaConfig
+    memory: ByteSize
+    epoch: Epoch
+
+
+@dataclass(frozen=True)
+class Task:
+    """One range to copy."""
+
+    job: TableJob
+    part: CopyRange
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The range ended with an error. `permanent`: another try would end the same way."""
+
+    reason: str
+    solution: str
+    permanent: bool
+
+
+Report: TypeAlias = Copied | FileChanged | Failed
+
+
+class _Orphaned(Exception):
+    """Capture is gone; nobody waits for this worker."""
+
+
+def work(settings: WorkerSettings, pipe: Connection) -> None:
+    """The worker's main."""
+    parent = os.getppid()
+
+    def check_parent() -> None:
+        if os.getppid() != parent:
+            raise _Orphaned
+
+    with suppress(_Orphaned, EOFError, OSError):  # OSError: the pipe is closed at its other end
+        _serve(settings, pipe, check_parent)
+
+
+def _serve(settings: WorkerSettings, pipe: Connection, check_parent: Callable[[], None]) -> None:
+    what = "opening a session for a copy"
+    try:
+        sender = RowSender(settings.kafka, settings.memory, check_parent)
+        dsn = session_dsn(settings.dsn, application_name="penstock copy")
+        with closing(psycopg.connect(dsn, autocommit=True)) as session:  # no rollback: a COPY may be under way
+            while True:
+                task = _next_task(pipe, check_parent)
+                what = f"copying {task.job.table.name}"
+                transcoder = choose.transcoder(
+                    settings.pipeline, settings.database, task.job.table.schema, task.job.schema_ids, settings.epoch
+                )
+                source = Source(session, transcoder, sender, check_parent)
+                pipe.send(copy_range(task.job, task.part, source, pipe.send))
+    except ValueNotCarried as error:
+        pipe.send(Failed(error.reason, error.solution, permanent=True))
+    except PenstockError as error:
+        pipe.send(Failed(error.reason, error.solution, permanent=False))
+    except psycopg.Error as error:
+        found = source_error(error, what)
+        pipe.send(Failed(found.reason, found.solution, permanent=False))
+
+
+def _next_task(pipe: Connection, check_parent: Callable[[], None]) -> Task:
+    while not pipe.poll(_LOOK_SECONDS):
+        check_parent()
+    task = pipe.recv()
+    assert isinstance(task, Task)  # noqa: S101 -- nothing else is sent
+    return task

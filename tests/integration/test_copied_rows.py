@@ -1,0 +1,149 @@
+"""The two ways to read a COPY give the same records and the same errors; the sender loses none, or says so."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from pydantic import ByteSize
+
+from capture.publication import published_tables
+from capture.replication_connection import session_dsn
+from capture.table_sync.rows import Records, _encrypted, _from_socket, _through_libpq
+from capture.table_sync.sender import RowSender
+from capture.transcode import choose
+from capture.transcode.reference import snapshot_origin
+from console.local_stack.kafka import LocalKafka
+from console.local_stack.postgres import LocalPostgres
+from schemas.connections import KafkaConfig
+from schemas.errors import LogError
+from schemas.identifiers import Epoch, PipelineName, PublicationName, SchemaId
+from schemas.lsn import Lsn
+from schemas.pg_types.pg_type import ValueNotCarried
+from stores.kafka_log import KafkaLog
+
+PUBLICATION = PublicationName("copied_rows")
+CLOCK = 1_700_000_000_000_000_000
+
+
+@pytest.fixture(scope="module")
+def session(postgres: LocalPostgres) -> Iterator[psycopg.Connection]:
+    name = f"d_{secrets.token_hex(4)}"
+    with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
+        admin.execute(f'create database "{name}"')
+    with psycopg.connect(session_dsn(postgres.dsn(name)), autocommit=True) as session:
+        session.execute("create table t (id int primary key, a text, b bytea)")
+        session.execute(
+            r"""insert into t select i, case i % 4 when 0 then null when 1 then E'tab\t new\n \\ ' || i
+                                       when 2 then '' else repeat('x', i % 700) end, decode(md5(i::text), 'hex')
+                  from generate_series(1, 20000) i"""
+        )
+        session.execute("update t set a = repeat('large', 200000) where id in (7, 8, 15000)")
+        session.execute(f"create publication {PUBLICATION} for table t")
+        yield session
+
+
+def read_both_ways(session: psycopg.Connection, command: bytes) -> list[Records | str]:
+    (table,) = published_tables(session, PUBLICATION)
+    found: list[Records | str] = []
+    for way in ("socket", "libpq"):
+        with psycopg.connect(session.info.dsn, password=session.info.password, autocommit=True) as mine:
+            ids = (SchemaId(1), SchemaId(2))
+            transcoder = choose.transcoder(PipelineName("p"), "d", table.schema, ids, Epoch(1), lambda: CLOCK)
+            origin = snapshot_origin(Lsn(77), CLOCK // 1000)
+            batches = (
+                _from_socket(mine.pgconn, command, transcoder, origin, lambda: None)
+                if way == "socket"
+                else _through_libpq(mine.pgconn, command, transcoder, origin)
+            )
+            try:
+                read = [batch for batch in batches if batch.records]
+            except psycopg.Error as error:
+                found.append(str(error.sqlstate))
+                continue
+            records = [record for batch in read for record in batch.records]
+            assert sum(batch.size for batch in read) == sum(len(record["value"] or b"") for record in records)
+            assert origin.ordinal == len(records)
+            assert mine.execute("select 1").fetchone() == (1,), "the session goes on"
+            found.append(records)
+    return found
+
+
+def test_the_socket_and_libpq_give_the_same_records(session: psycopg.Connection) -> None:
+    from_socket, through_libpq = read_both_ways(session, b"copy (select id, a, b from t) to stdout")
+
+    assert len(from_socket) == 20_000
+    assert from_socket == through_libpq
+
+
+def test_an_empty_copy_ends(session: psycopg.Connection) -> None:
+    assert read_both_ways(session, b"copy (select id, a, b from t where id < 0) to stdout") == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("command", "state"),
+    [
+        (b"copy (select id, a, b from missing) to stdout", "42P01"),
+        (b"copy (select id / (id - 19000), a, b from t order by id) to stdout", "22012"),
+    ],
+)
+def test_an_error_before_or_amid_the_rows_is_the_servers(
+    session: psycopg.Connection, command: bytes, state: str
+) -> None:
+    assert read_both_ways(session, command) == [state, state]
+
+
+def test_a_connection_without_tls_is_known_as_such(session: psycopg.Connection) -> None:
+    assert not _encrypted(session)
+
+
+@pytest.fixture
+def topic(kafka: LocalKafka) -> str:
+    return make_topic(kafka, {})
+
+
+def make_topic(kafka: LocalKafka, settings: dict[str, str]) -> str:
+    name = f"copied-{secrets.token_hex(4)}"
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for future in admin.create_topics([NewTopic(name, 1, 1, config=settings)]).values():
+        future.result()
+    return name
+
+
+def some_records(count: int, size: int) -> Records:
+    return [{"key": b"k%d" % i, "value": bytes(size)} for i in range(count)]
+
+
+def test_a_full_queue_is_waited_for_and_every_record_arrives_once(kafka: LocalKafka, topic: str) -> None:
+    config = KafkaConfig(bootstrap_servers=kafka.bootstrap_servers, max_record=ByteSize(1024**2))
+    sender = RowSender(config, ByteSize(1024**2), lambda: None)
+
+    for _ in range(20):
+        sender.send(topic, some_records(5_000, 500))
+    sender.flush()
+
+    with KafkaLog(config) as log:
+        assert log.ends([topic])[topic] == (100_000,)
+
+
+def test_a_record_that_is_too_large_for_the_producer_names_the_setting(kafka: LocalKafka, topic: str) -> None:
+    config = KafkaConfig(bootstrap_servers=kafka.bootstrap_servers, max_record=ByteSize(1024**2))
+    sender = RowSender(config, ByteSize(1024**2), lambda: None)
+
+    with pytest.raises(ValueNotCarried) as caught:
+        sender.send(topic, some_records(1, 2 * 1024**2))
+
+    assert "kafka.max_record" in caught.value.solution
+
+
+def test_a_record_that_the_broker_refuses_fails_the_copy(kafka: LocalKafka) -> None:
+    topic = make_topic(kafka, {"max.message.bytes": "1000"})
+    sender = RowSender(KafkaConfig(bootstrap_servers=kafka.bootstrap_servers), ByteSize(1024**2), lambda: None)
+
+    sender.send(topic, [{"key": None, "value": secrets.token_bytes(50_000)}])
+
+    with pytest.raises(LogError):
+        sender.flush()
