@@ -1,4 +1,4 @@
-"""A broker that answers nothing for longer than wal_sender_timeout: capture waits, in bounded memory, and keeps its slot."""
+"""A broker that answers nothing for longer than wal_sender_timeout: capture waits in bounded memory, keeps its slot."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def test_a_frozen_broker_costs_neither_the_connection_nor_memory(
     with frozen(kafka):
         with pipeline.source.transaction():
             pipeline.sql(
-                f"insert into keyed select i, repeat(md5(i::text), {ROW_BYTES // 32}) from generate_series(1, {ROWS}) i",
+                f"insert into keyed select i, repeat(md5(i::text), {ROW_BYTES // 32})"
+                f"  from generate_series(1, {ROWS}) i",
                 "insert into keyless select i from generate_series(1, 1000) i",
             )
         time.sleep(FROZEN_SECONDS)
