@@ -6,6 +6,7 @@ import argparse
 import logging
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -81,7 +82,7 @@ def _run(sizes: Sizes, names: tuple[str, ...] | list[str]) -> dict[str, list[Mea
 
 
 def _group(name: str, servers: Servers, sizes: Sizes) -> Group:
-    known = {
+    known: dict[str, Callable[[Servers, Sizes], Group]] = {
         "copy": CopyGroup,
         "produce": ProduceGroup,
         "backlog": BacklogGroup,
@@ -137,7 +138,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--huge", action="store_true", help="also one transaction of ten million rows")
     parser.add_argument("--out", type=Path, help="where the result goes, as JSON")
     parser.add_argument("--check", type=Path, help="exit 1 if a ratio is more than 20 %% below this file or folder")
-    parser.add_argument("--report", type=Path, help="run nothing; write docs/benchmarks.md and its plots from this file")
+    parser.add_argument(
+        "--report", type=Path, help="run nothing; write docs/benchmarks.md and its plots from this file"
+    )
     return parser
 
 

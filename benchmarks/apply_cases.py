@@ -100,9 +100,7 @@ def _counted(timeline: Timeline, rows: int, began: float) -> tuple[Timeline, Map
     return Timeline(((began, 0.0), first, *later)), {"from_process_start": 1.0}
 
 
-def _part(
-    servers: Servers, timeline: Timeline, low: float, high: float, figures: Mapping[str, float]
-) -> Measurement:
+def _part(servers: Servers, timeline: Timeline, low: float, high: float, figures: Mapping[str, float]) -> Measurement:
     """What lies between two amounts, as far as the timeline reaches back."""
     low = max(low, timeline.points[0][1])
     return measured(servers, timeline.when(low), timeline.when(high), round(high - low), **figures)

@@ -2,8 +2,8 @@
 
 Every drain has a pipeline of its own, prepared before the backlog was written: its slot and its copies of the then
 empty tables are there, its capture is stopped. So each starts where all others start, and nothing but the backlog is
-left to do. A drain counts from START_REPLICATION, as Postgres received it, to the checkpoint that holds the last change;
-the start of the process is not in it. A bare reader counts from the same command to the last message.
+left to do. A drain counts from START_REPLICATION, as Postgres received it, to the checkpoint that holds the last
+change; the start of the process is not in it. A bare reader counts from the same command to the last message.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A limit of the machine, measured in a process of its own so that its CPU can be told from everybody else's.
 
-The parent writes a job as one line of JSON; the child connects and says `ready`; at the parent's next line it works, and
-answers with what it saw as one line of JSON. Nothing that it reads is looked at: what is measured is the way to it.
+The parent writes a job as one line of JSON; the child connects and says `ready`; at the parent's next line it works,
+and answers with what it saw as one line of JSON. Nothing that it reads is looked at: what is measured is the way to it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import Producer
@@ -163,10 +164,8 @@ def produced(servers: str, topic: str, count: int, size: int, mode: str) -> Work
         left = count
         while left:
             batch = [{"value": value, "key": key} for _ in range(min(_BATCH, left))]
-            try:
+            with suppress(BufferError):
                 left -= producer.produce_batch(topic, batch)
-            except BufferError:
-                pass
             producer.poll(0)
 
     def work() -> Answer:

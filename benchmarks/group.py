@@ -1,4 +1,4 @@
-"""Cases that share what they prepare. A run goes round: one step of each group after the other, then all of it again."""
+"""Cases that share what they prepare. A run goes round: every step of every group, then all again."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from benchmarks.group import Step
@@ -31,8 +32,8 @@ def discard_copy(servers: Servers, database: str, table: str, blocks: int, conne
     """The table through COPY TO STDOUT, divided by blocks between so many connections."""
     edges = [blocks * part // connections for part in range(connections + 1)]
     queries = [
-        f"copy (select * from only {table} where ctid >= '({low},0)' and ctid < '({high},0)') to stdout"
-        for low, high in zip(edges, edges[1:], strict=False)
+        f"copy (select * from only {table} where ctid >= '({low},0)' and ctid < '({high},0)') to stdout"  # noqa: S608
+        for low, high in pairwise(edges)
     ]
     if connections == 1:
         queries = [f"copy {table} to stdout"]
@@ -57,8 +58,8 @@ def discard_stream(
         ]
     )
     edges = [answer["start"], *answer["marks"]]
-    spans = zip(segments, edges, edges[1:], strict=False)
-    return {name: measured(servers, low, high, count) for (name, count), low, high in spans}
+    spans = zip(segments, pairwise(edges), strict=True)
+    return {name: measured(servers, low, high, count) for (name, count), (low, high) in spans}
 
 
 def produce(servers: Servers, log: KafkaLog, topic: str, mode: str, count: int) -> Measurement:

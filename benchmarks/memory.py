@@ -1,4 +1,4 @@
-"""Capture's largest resident set: after an ordinary start, after one huge transaction, after huge values. Once a run."""
+"""Capture's largest resident set: after an ordinary start, one huge transaction, huge values. Once in a run."""
 
 from __future__ import annotations
 

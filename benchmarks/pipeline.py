@@ -1,4 +1,4 @@
-"""A pipeline as its user runs it: `penstock capture` and `penstock apply` as processes, seen through its topics only."""
+"""A pipeline as its user runs it: `penstock capture` and `penstock apply` as processes, seen through its topics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import time
 import urllib.request
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import duckdb
 import psycopg
@@ -67,7 +67,7 @@ class Pipeline:
         self._log = KafkaLog(KafkaConfig(bootstrap_servers=servers.kafka.bootstrap_servers))
         self._stages: dict[str, Stage] = {}
 
-    def __enter__(self) -> Pipeline:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -108,7 +108,7 @@ class Pipeline:
     def pid(self, verb: str) -> int:
         return self._stages[verb].process.pid
 
-    def wait(self, look: Callable[[], T], what: str, seconds: float = 600.0) -> T:
+    def wait(self, look: Callable[[], T | None], what: str, seconds: float = 600.0) -> T:
         """The first true thing that `look` returns; raises where a process has ended, or none came in time."""
         until = time.monotonic() + seconds
         while not (seen := look()):
@@ -162,9 +162,7 @@ class Pipeline:
 
         def all_finished() -> list[Checkpoint]:
             found = self.checkpoints()
-            finished = {
-                marker.table for each in found for marker in each.markers if isinstance(marker, CopyFinished)
-            }
+            finished = {marker.table for each in found for marker in each.markers if isinstance(marker, CopyFinished)}
             return found if wanted <= finished else []
 
         return self.wait(all_finished, "the copies on Kafka")

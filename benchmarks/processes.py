@@ -165,18 +165,20 @@ def _role(pid: int, root_role: str, *, is_root: bool) -> str | None:
         command = (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    match root_role:
-        case "postgres" if not is_root:
-            if not command.startswith("postgres: "):
-                return None
-            if command.startswith("postgres: walsender"):
-                return "walsender"
-            return "backends" if command.startswith("postgres: postgres") else "postgres, other"
-        case "postgres":
-            return "postgres, other"
-        case "capture":
-            return "capture" if is_root else "copy workers"
-        case "apply":
-            return "spark jvm" if not is_root and "java" in command.split(" ", 1)[0] else "apply python"
-        case _:
-            return root_role
+    if root_role == POSTGRES:
+        return _postgres_role(command, is_root=is_root)
+    if root_role == CAPTURE:
+        return "capture" if is_root else "copy workers"
+    if root_role == APPLY:
+        return "spark jvm" if not is_root and "java" in command.split(" ", 1)[0] else "apply python"
+    return root_role
+
+
+def _postgres_role(command: str, *, is_root: bool) -> str | None:
+    if is_root:
+        return "postgres, other"
+    if not command.startswith("postgres: "):
+        return None
+    if command.startswith("postgres: walsender"):
+        return "walsender"
+    return "backends" if command.startswith("postgres: postgres") else "postgres, other"

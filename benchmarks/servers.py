@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Self, cast
 
 import psycopg
 from psycopg import sql
@@ -91,7 +91,7 @@ class _Child:
         meter.watch(self._process.pid, CLIENT)
         self.say(json.dumps(job))
 
-    def __enter__(self) -> _Child:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+_LEAST = 0.2
+
 
 @dataclass(frozen=True)
 class Sizes:
@@ -36,15 +38,25 @@ class Sizes:
 
     def scaled(self, scale: float) -> Sizes:
         """Smaller, but no case disappears that was there."""
-        if scale == 1.0:
-            return self
-        counts = {
-            name: max(1, int(value * scale))
-            for name, value in vars(self).items()
-            if isinstance(value, int) and value and name not in ("rounds", "tiny", "rows_per_transaction")
-        }
-        seconds = max(3.0, self.latency_seconds * scale)
-        return replace(self, **counts, latency_seconds=seconds, rows_per_transaction=max(100, int(10_000 * scale)))
+
+        def smaller(count: int) -> int:
+            return max(1, int(count * scale)) if count else 0
+
+        return replace(
+            self,
+            copy_rows=smaller(self.copy_rows),
+            inserts=smaller(self.inserts),
+            updates=smaller(self.updates),
+            one_row=smaller(self.one_row),
+            mix_transactions=smaller(self.mix_transactions),
+            wide_rows=smaller(self.wide_rows),
+            messages=smaller(self.messages),
+            end_to_end_rows=smaller(self.end_to_end_rows),
+            latency_seconds=self.latency_seconds * max(scale, _LEAST),
+            one_transaction_rows=smaller(self.one_transaction_rows),
+            large_values=smaller(self.large_values),
+            rows_per_transaction=max(100, int(self.rows_per_transaction * scale)),
+        )
 
 
 FULL = Sizes()

@@ -1,9 +1,9 @@
 """Tables and what happens to them, made inside Postgres from a seed: the same numbers give the same rows.
 
-    orders     10 columns, about 130 bytes a row, as a shop has them
-    mix        five tables; transactions in the manner of TPC-C's new-order and payment, about 16 changes each
-    wide       100 columns of five types
-    documents  values of a megabyte
+orders     10 columns, about 130 bytes a row, as a shop has them
+mix        five tables; transactions in the manner of TPC-C's new-order and payment, about 16 changes each
+wide       100 columns of five types
+documents  values of a megabyte
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ begin
             update district set ytd = ytd + 10 where id = d;
             update customer set balance = balance - 10, paid = paid + 10, payments = payments + 1
              where id = h % 3000;
-            insert into payment values (t, h % 3000, d, '2026-01-01'::timestamptz + t * interval '1 second', 10, 'paid');
+            insert into payment
+            values (t, h % 3000, d, '2026-01-01'::timestamptz + t * interval '1 second', 10, 'paid');
             changes := changes + 3;
         end if;
         commit;
