@@ -23,7 +23,7 @@ from benchmarks.measurement import Measurement
 from benchmarks.pipeline import Pipeline
 from benchmarks.servers import TRANSPORTS, Servers
 from benchmarks.sizes import Sizes
-from benchmarks.timeline import captured
+from benchmarks.timeline import captured, rows_of
 from schemas.checkpoint import Checkpoint
 
 _DATABASE = "bench_backlog"
@@ -123,7 +123,10 @@ class BacklogGroup:
         def part(low: int, high: int) -> Measurement:
             return measured(self._servers, timeline.when(low), timeline.when(high), high - low)
 
+        first = rows_of(next(each for each in checkpoints if each.moved))
         found = {f"drain/{transport}/backlog": part(0, edges[_BACKLOG])}
+        if first < edges[_BACKLOG]:
+            found[f"drain/{transport}/steady"] = part(first, edges[_BACKLOG])
         for (name, _), (low, high) in zip(self._segments, pairwise(edges), strict=True):
             found[f"drain/{transport}/{name}"] = part(low, high)
         pipeline.stop("capture")

@@ -13,7 +13,7 @@ from statistics import median
 from benchmarks.measurement import Cases, Measurement
 
 TOLERANCE = 0.20
-READERS = ("blocking", "low_water", "nap", "pace")
+READERS = ("blocking", "low_water", "nap", "spin")
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,9 @@ def ratios(cases: Cases) -> dict[str, list[float]]:
     """Every ratio that these cases allow, round by round. More is better in all of them."""
     found: dict[str, list[float]] = {}
     for transport in ("tcp", "unix"):
-        for segment in ("backlog", "inserts", "updates", "one_row", "mix", "wide"):
-            readers = best_of_each_round(cases, [f"reader/{transport}/{mode}/{segment}" for mode in READERS])
+        for segment in ("backlog", "steady", "inserts", "updates", "one_row", "mix", "wide"):
+            same = "backlog" if segment == "steady" else segment
+            readers = best_of_each_round(cases, [f"reader/{transport}/{mode}/{same}" for mode in READERS])
             drained = [each.rate for each in cases.get(f"drain/{transport}/{segment}", [])]
             found[f"drain/{transport}/{segment} : best bare reader"] = by_round(drained, readers)
     for name in ("copy/markers", "copy/flow"):

@@ -21,7 +21,7 @@ _SEGMENTS = {
     "mix": "mix of tables",
     "wide": "100 columns",
 }
-_MODES = dict(zip(READERS, ("blocking", "low-water mark", "nap of 1 ms", "pace of 3 ms"), strict=True))
+_MODES = dict(zip(READERS, ("blocking", "low-water mark", "nap of 1 ms", "without rest"), strict=True))
 _MANY = 1_000
 
 
@@ -93,6 +93,7 @@ def _drain(result: Result) -> str:
         for mode, label in _MODES.items():
             names[f"reader/{transport}/{mode}/backlog"] = f"bare reader, {transport}, {label}"
         names[f"drain/{transport}/backlog"] = f"**capture to Kafka, {transport}**"
+        names[f"drain/{transport}/steady"] = f"capture to Kafka, {transport}, from its first checkpoint with rows"
     return _rates(result, names)
 
 

@@ -28,8 +28,8 @@ class Sizes:
     large_values: int = 1_000
     rows_per_transaction: int = 10_000
     readers: tuple[str, ...] = (
-        *("tcp/blocking", "tcp/low_water", "tcp/nap", "tcp/pace"),
-        *("unix/blocking", "unix/low_water", "unix/nap", "unix/pace"),
+        *("tcp/blocking", "tcp/low_water", "tcp/nap", "tcp/spin"),
+        *("unix/blocking", "unix/low_water", "unix/nap", "unix/spin"),
     )
 
     @property
@@ -68,5 +68,5 @@ QUICK = Sizes(
     one_row=60_000,
     mix_transactions=0,
     wide_rows=0,
-    readers=("tcp/low_water", "unix/nap"),
+    readers=("tcp/low_water", "unix/low_water", "unix/nap"),
 )

@@ -41,7 +41,9 @@ def _ratio_verdicts(cases: Cases) -> Iterator[Verdict]:
     found = ratios(cases)
     wanted = {
         "drain/tcp/backlog : best bare reader": 0.80,
+        "drain/tcp/steady : best bare reader": 0.80,
         "drain/unix/backlog : best bare reader": 0.80,
+        "drain/unix/steady : best bare reader": 0.80,
         "copy/markers : COPY discarded, as many connections": 0.50,
         "copy/flow : COPY discarded, as many connections": 0.50,
     }

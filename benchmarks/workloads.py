@@ -1,7 +1,7 @@
 """Tables and what happens to them, made inside Postgres from a seed: the same numbers give the same rows.
 
 orders     10 columns, about 130 bytes a row, as a shop has them
-mix        five tables; transactions in the manner of TPC-C's new-order and payment, about 16 changes each
+mix        five tables; transactions in the manner of TPC-C's new-order and payment, about 13 changes each
 wide       100 columns of five types
 documents  values of a megabyte
 """
