@@ -64,5 +64,6 @@ def test_waiting_before_the_first_row_and_after_the_last_is_not_counted() -> Non
 def test_a_commit_is_there_with_the_first_feedback_that_covers_it() -> None:
     told = [feedback(1.0, 100), feedback(2.0, 200), feedback(3.0, 200)]
 
+    assert first_at(told, Lsn(100)) == 1.0
     assert first_at(told, Lsn(101)) == 2.0
     assert first_at(told, Lsn(201)) is None
