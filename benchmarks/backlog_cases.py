@@ -127,12 +127,24 @@ class BacklogGroup:
         found = {f"drain/{transport}/backlog": part(0, edges[_BACKLOG])}
         if first < edges[_BACKLOG]:
             found[f"drain/{transport}/steady"] = part(first, edges[_BACKLOG])
-        for (name, _), (low, high) in zip(self._segments, pairwise(edges), strict=True):
-            found[f"drain/{transport}/{name}"] = part(low, high)
+        for (name, count), (start, end) in zip(self._segments, pairwise(self._cuts(pipeline, since)), strict=True):
+            found[f"drain/{transport}/{name}"] = measured(self._servers, start, end, count)
         pipeline.stop("capture")
         if transport == "unix":
             self._drained[turn] = checkpoints
         return found
+
+    def _cuts(self, pipeline: Pipeline, since: float) -> list[float]:
+        """When the segments ended: when the last record of each was handed to the producer. A checkpoint may hold the
+        end of one segment and all of the next, so checkpoints cannot tell."""
+        orders = pipeline.change_topic(workloads.ORDERS)
+        counts = [count for _, count in self._segments[:_BACKLOG]]
+        cuts = [since, *(pipeline.record_time(orders, rows - 1) for rows in accumulate(counts))]
+        for tables in (workloads.MIX_TABLES, (workloads.WIDE,)):
+            ends = pipeline.ends(pipeline.change_topic(table) for table in tables)
+            last = [pipeline.record_time(topic, end - 1) for topic, end in ends.items() if end]
+            cuts += [max(last)] if last else []
+        return cuts
 
     def _apply(self, turn: int) -> Mapping[str, Measurement]:
         pipeline = self._pipelines["unix", turn]

@@ -151,10 +151,18 @@ class Pipeline:
 
     def record_times(self, topic: str) -> tuple[float, float]:
         """When the first and the last record of a topic were handed to the producer."""
-        end = self._log.ends([topic])[topic][0]
-        first = next(iter(self._log.read(topic, 0, 1)))
-        last = next(iter(self._log.read(topic, end - 1, end)))
-        return first.timestamp / 1e3, last.timestamp / 1e3
+        return self.record_time(topic, 0), self.record_time(topic, self.ends([topic])[topic] - 1)
+
+    def record_time(self, topic: str, offset: int) -> float:
+        return next(iter(self._log.read(topic, offset, offset + 1))).timestamp / 1e3
+
+    def ends(self, topics: Iterable[str]) -> dict[str, int]:
+        """How many records each of these topics holds; those that are not there are left out."""
+        present = self._log.topics().intersection(topics)
+        return {topic: ends[0] for topic, ends in self._log.ends(present).items()}
+
+    def change_topic(self, table: str) -> str:
+        return self.topics.changes(TableName("public", table))
 
     def wait_until_copied(self, tables: Iterable[str]) -> list[Checkpoint]:
         """Until every table's copy is on Kafka."""
