@@ -124,7 +124,7 @@ class LiveGroup:
         }
 
     def _expect_rows(self, pipeline: Pipeline, rows: int) -> None:
-        row = pipeline.wait(lambda: pipeline.lake("select count(*) from orders"), "the DuckDB file to be readable")
+        row = pipeline.wait(lambda: pipeline.lake("select count(*) from public.orders"), "the DuckDB file to be readable")
         if row[0] != rows:
             raise RuntimeError(f"DuckDB has {row[0]:,} orders where {rows:,} were written")
 
@@ -140,6 +140,8 @@ class LiveGroup:
         waits = [(first_at(told, each.lsn) or time.time()) - each.at for each in commits]
         if wrong := probe.contradictions(commits, told):
             raise RuntimeError(f"{wrong} looks into the DuckDB file saw less than feedback had claimed")
+        if not probe.seen:
+            raise RuntimeError("the DuckDB file could not be read once beside apply")
         span = commits[-1].at - commits[0].at
         achieved = (len(commits) - 1) * (rate / _per_second(rate)) / span
         return {
@@ -194,7 +196,7 @@ def _probing(pipeline: Pipeline) -> Iterator[Probe]:
     def look() -> None:
         while not stop.wait(_PROBE_SECONDS):
             moment = time.time()
-            row = pipeline.lake("select max(id) from orders")
+            row = pipeline.lake("select max(id) from public.orders")
             if row is not None and row[0] is not None:
                 probe.seen.append((moment, int(row[0])))
 

@@ -214,7 +214,7 @@ class Pipeline:
         try:
             with duckdb.connect(str(self.lake_path), read_only=True) as client:
                 return client.execute(query).fetchone()
-        except (duckdb.IOException, duckdb.ConnectionException, duckdb.CatalogException):
+        except (duckdb.IOException, duckdb.ConnectionException):
             return None
 
     def apply_metric(self, name: str) -> float:
