@@ -31,6 +31,7 @@ from schemas.lsn import Lsn
 _TRANSACTIONS_PER_SECOND = 100
 _WARM_UP = 20
 _PROBE_SECONDS = 1.0
+_READ_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,8 @@ class LiveGroup:
         }
 
     def _expect_rows(self, pipeline: Pipeline, rows: int) -> None:
-        row = pipeline.wait(lambda: pipeline.lake("select count(*) from public.orders"), "the DuckDB file to be readable")
+        count = "select count(*) from public.orders"
+        row = pipeline.wait(lambda: pipeline.lake(count), "a DuckDB file that can be read", _READ_SECONDS)
         if row[0] != rows:
             raise RuntimeError(f"DuckDB has {row[0]:,} orders where {rows:,} were written")
 
