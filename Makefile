@@ -3,12 +3,18 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SECONDS ?= 0
+RESULT ?= benchmarks/results/$(shell date -u +%F)-$(shell git rev-parse --short HEAD).json
+RESULT := $(RESULT)
 
-.PHONY: demo build-kernel test lint types imports unit integration format clean
+.PHONY: demo build-kernel test lint types imports unit test-unit integration fuzz bench bench-quick format clean
 
 $(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/transcode/*.pyx capture/transcode/*.pxd)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+$(VENV)/.installed-bench: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[dev,bench]'
 	touch $@
 
 demo: $(VENV)/.installed
@@ -35,8 +41,25 @@ unit: $(VENV)/.installed
 	$(BIN)/pytest tests/unit
 	PENSTOCK_KERNEL=reference $(BIN)/pytest tests/unit/capture
 
+# The name for `PENSTOCK_KERNEL=reference make test-unit`: all unit tests on the path that needs no compiler.
+test-unit: unit
+
 integration: $(VENV)/.installed
 	$(BIN)/pytest tests/contract tests/integration tests/chaos
+
+# Nightly; `make test` does the same for a bounded time.
+fuzz: $(VENV)/.installed
+	$(BIN)/python -m tests.fuzz_kernel --executions 1000000
+
+# Half an hour on a quiet machine. Writes a result file and docs/benchmarks.md; both are to be committed together.
+bench: $(VENV)/.installed-bench
+	$(BIN)/python -m benchmarks --out $(RESULT)
+	$(BIN)/python -m benchmarks --quick --out $(RESULT)
+	$(BIN)/python -m benchmarks --report $(RESULT)
+
+# Fails when a ratio is more than 20 % worse than in the newest committed result.
+bench-quick: $(VENV)/.installed
+	$(BIN)/python -m benchmarks --quick --check benchmarks/results
 
 format: $(VENV)/.installed
 	$(BIN)/ruff check --fix .

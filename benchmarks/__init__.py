@@ -1,0 +1,1 @@
+"""What penstock costs and how fast it is, measured against the limits of the machine in the same run."""
