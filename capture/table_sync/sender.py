@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from pydantic import ByteSize
 
 from capture.table_sync.rows import Records
@@ -83,7 +83,10 @@ class RowSender:
         return again
 
     def _wait(self, for_a_while: Callable[[float], int]) -> None:
-        for_a_while(_SLICE_SECONDS)
+        try:
+            for_a_while(_SLICE_SECONDS)
+        except KafkaException as error:
+            raise log_error(error.args[0], "waiting for a copy's records") from error
         self._raise_failure()
         self._alive()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -50,7 +51,8 @@ def read_both_ways(session: psycopg.Connection, command: bytes) -> list[Records 
     (table,) = published_tables(session, PUBLICATION)
     found: list[Records | str] = []
     for way in ("socket", "libpq"):
-        with psycopg.connect(session.info.dsn, password=session.info.password, autocommit=True) as mine:
+        dsn = session.info.dsn
+        with closing(psycopg.connect(dsn, password=session.info.password, autocommit=True)) as mine:
             ids = (SchemaId(1), SchemaId(2))
             transcoder = choose.transcoder(PipelineName("p"), "d", table.schema, ids, Epoch(1), lambda: CLOCK)
             origin = snapshot_origin(Lsn(77), CLOCK // 1000)
