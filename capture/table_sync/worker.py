@@ -5,6 +5,7 @@ It lives for many ranges, because a process costs half a second to start. One th
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -13,6 +14,7 @@ from multiprocessing.connection import Connection
 from typing import TypeAlias
 
 import psycopg
+import structlog
 from pydantic import ByteSize
 
 from capture.errors import source_error
@@ -66,7 +68,8 @@ class _Orphaned(Exception):
 
 
 def work(settings: WorkerSettings, pipe: Connection) -> None:
-    """The worker's main."""
+    """The worker's main. It speaks through its pipe only: lines of its own would mix with capture's log."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     parent = os.getppid()
 
     def check_parent() -> None:
