@@ -134,7 +134,8 @@ class ReplicationConnection:
         """Returns when there is something to read, or after the timeout (seconds).
 
         The walsender sends each row by itself, and to be woken for each costs both sides more than the row does. So
-        when the last wake-up was a moment ago, the next is put off a little; a row after a pause is not held up."""
+        when the last wake-up was a moment ago, the next is put off, by 5 ms at most. After a pause the first bytes wake
+        us at once, but what of their transaction comes behind them may wait so long."""
         if self._readable(0):
             return
         if time.monotonic() - self._woken < _BUSY_SECONDS:
