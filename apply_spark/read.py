@@ -24,9 +24,12 @@ class OffsetRange(NamedTuple):
     end: int
 
 
-def read_ranges(spark: SparkSession, kafka: KafkaConfig, log: KafkaLog, ranges: Mapping[str, OffsetRange]) -> DataFrame:
-    """The records of these ranges: `topic` and `value`."""
-    _check(log, ranges)
+_MANY_RECORDS = 50_000
+"""From here on a second core is worth a second consumer."""
+
+
+def raw_records(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[str, OffsetRange]) -> DataFrame:
+    """The records of these ranges, which were checked: `topic` and `value`."""
     reader = (
         spark.read.format("kafka")
         .option("assign", json.dumps({topic: [0] for topic in ranges}))
@@ -34,7 +37,10 @@ def read_ranges(spark: SparkSession, kafka: KafkaConfig, log: KafkaLog, ranges: 
         .option("endingOffsets", json.dumps({topic: {"0": range_.end} for topic, range_ in ranges.items()}))
         .option("failOnDataLoss", "true")
         .option("kafka.max.partition.fetch.bytes", "8388608")
+        .option("kafka.group.id", "penstock")  # always the same: the next read finds the consumers of this one
     )
+    if max(range_.end - range_.start for range_ in ranges.values()) >= _MANY_RECORDS:
+        reader = reader.option("minPartitions", str(spark.sparkContext.defaultParallelism))
     for name, value in kafka_options(kafka).items():
         reader = reader.option(name, value)
     return reader.load().select("topic", "value")
@@ -45,7 +51,8 @@ def kafka_options(kafka: KafkaConfig) -> dict[str, str]:
     return {f"kafka.{name}": str(value) for name, value in kafka.client_settings().items()}
 
 
-def _check(log: KafkaLog, ranges: Mapping[str, OffsetRange]) -> None:
+def checked(log: KafkaLog, ranges: dict[str, OffsetRange]) -> dict[str, OffsetRange]:
+    """The same ranges, if their topics reach so far; else TopicCut."""
     begins, ends = log.begins(ranges), log.ends(ranges)
     for topic, wanted in ranges.items():
         begin, end = begins[topic][0], ends[topic][0]
@@ -61,3 +68,4 @@ def _check(log: KafkaLog, ranges: Mapping[str, OffsetRange]) -> None:
                 f"ends at offset {end}, before {wanted.end}: it was deleted, or lost its tail.",
                 solution="Run `penstock resync TABLE`.",
             )
+    return ranges

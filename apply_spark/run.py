@@ -20,6 +20,7 @@ from apply_spark.config import ApplyConfig
 from apply_spark.destination import Destination
 from apply_spark.destinations.registry import make_destination
 from apply_spark.feedback import FeedbackSender
+from apply_spark.intervals import Budget
 from apply_spark.micro_batch import Applier, Parts
 from apply_spark.progress import Progress
 from apply_spark.read import kafka_options
@@ -75,17 +76,17 @@ def _query_until(
     with ExitStack() as stack:
         stack.callback(feedback.close)
         begin, stored = _begin(kafka, topics, stored)
+        budget = Budget(config.tuning.interval_rows, int(config.tuning.interval_bytes))
         parts = Parts(
             spark=spark,
-            kafka=config.kafka,
             topics=topics,
             log=kafka,
             schemas=schemas,
-            reader=IntervalReader(spark, config.kafka, topics, kafka, schemas),
+            reader=IntervalReader(spark, config.kafka, topics, kafka, schemas, budget),
             feedback=feedback,
             tuning=config.tuning,
         )
-        handler = _Handler(Applier(destination, stored, parts), kafka, topics, stop)
+        handler = _Handler(Applier(destination, stored, parts), kafka, topics.checkpoints, begin, stop)
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-query-"))
         query = _start(spark, config, topics.checkpoints, begin, handler, scratch)
         stack.callback(query.stop)
@@ -95,39 +96,48 @@ def _query_until(
 
 
 class _Handler:
-    """What Spark calls for each micro-batch. An error is kept: on its way through the JVM it would lose its type."""
+    """What Spark calls for each micro-batch. An error is kept: on its way through the JVM it would lose its type.
 
-    def __init__(self, applier: Applier, kafka: KafkaLog, topics: Topics, stop: threading.Event) -> None:
+    The batch says that there are new checkpoints; they are read here, which is cheaper than one more Spark job."""
+
+    def __init__(self, applier: Applier, kafka: KafkaLog, topic: str, begin: int, stop: threading.Event) -> None:
         self._applier = applier
         self._kafka = kafka
-        self._topics = topics
+        self._topic = topic
         self._stop = stop
-        self._next_offset = 0
+        self._next_offset = begin
         self.failure: BaseException | None = None
         self.idle = threading.Event()
         self.idle.set()
 
-    def __call__(self, batch: DataFrame, _number: int) -> None:
+    def __call__(self, _batch: DataFrame, _number: int) -> None:
         if self._stop.is_set():
             return
         self.idle.clear()
         try:
-            rows = batch.select("offset", "key", "value").collect()
-            records = sorted(Record(row.offset, row.key, bytes(row.value), 0) for row in rows if row.value is not None)
-            if records:
-                self._next_offset = records[-1].offset + 1
-            self._applier.take(records)
-            self._applier.work(self._news)
+            while not self._stop.is_set():
+                self._applier.take(self._new_records())
+                self._applier.work(self._news)
+                if not self._news():
+                    break
         except BaseException as error:
             self.failure = error
             raise
         finally:
             self.idle.set()
 
+    def _new_records(self) -> list[Record]:
+        end = min(self._end(), self._next_offset + _RECORDS_PER_BATCH)
+        records = list(self._kafka.read(self._topic, self._next_offset, end))
+        self._next_offset = max(self._next_offset, end)
+        return records
+
     def _news(self) -> bool:
         """Whether something waits that is more urgent than a copy."""
-        topic = self._topics.checkpoints
-        return self._stop.is_set() or self._kafka.ends([topic])[topic][0] > self._next_offset
+        return self._stop.is_set() or self._end() > self._next_offset
+
+    def _end(self) -> int:
+        return self._kafka.ends([self._topic])[self._topic][0]
 
 
 def _start(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from schemas.envelope import avro_name
 from schemas.pg_types.dates import (
     DATE_INFINITY,
     DATE_MINUS_INFINITY,
@@ -17,7 +18,7 @@ from schemas.pg_types.dates import (
     TIMESTAMP_MINUS_INFINITY,
 )
 from schemas.pg_types.registry import ARRAY_ELEMENT, pg_type
-from schemas.table import Column
+from schemas.table import Column, TableSchema
 
 _MIDNIGHT_AFTER = 86_400_000_000
 _MOST_DIGITS = 38
@@ -96,3 +97,16 @@ def _numeric(modifier: int) -> DuckDbType:
     digits, scale = (modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF
     fits = modifier >= 0 and digits <= _MOST_DIGITS and scale <= digits
     return _cast(f"decimal({digits}, {scale})") if fits else _TEXT
+
+
+def quoted(*names: str) -> str:
+    return ".".join('"' + name.replace('"', '""') + '"' for name in names)
+
+
+def converted(column: Column, image: str) -> str:
+    convert: Callable[[str], str] = duckdb_type(column).convert
+    return convert(f"{image}.{quoted(avro_name(column.name))}")
+
+
+def converted_row(schema: TableSchema) -> str:
+    return ", ".join(f"{converted(column, 'row')} as c{index}" for index, column in enumerate(schema.columns))
