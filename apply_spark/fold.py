@@ -68,7 +68,7 @@ def latest(rows: pa.Table, schema: TableSchema, contents: Contents) -> pa.Table:
     names = [f"k{index}" for index in range(len(keys))]
     order = pc.sort_indices(rows, [("commit_lsn", "ascending"), ("ordinal", "ascending")])
     places = pa.table(keys, names).take(order).append_column("place", pa.array(np.arange(rows.num_rows)))
-    last = order.take(places.group_by(names).aggregate([("place", "max")])["place_max"])
+    last = order.take(places.group_by(names, use_threads=False).aggregate([("place", "max")])["place_max"])
     kept = np.zeros(rows.num_rows, dtype=bool)
     kept[last.to_numpy()] = True
     columns = {

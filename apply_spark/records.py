@@ -40,7 +40,7 @@ def since(rows: pa.Table, lsn: Lsn) -> pa.Table:
 def each_once(rows: pa.Table) -> pa.Table:
     """Every position once."""
     numbered = rows.select(["commit_lsn", "ordinal"]).append_column("row", pa.array(np.arange(rows.num_rows)))
-    first = numbered.group_by(["commit_lsn", "ordinal"]).aggregate([("row", "min")])
+    first = numbered.group_by(["commit_lsn", "ordinal"], use_threads=False).aggregate([("row", "min")])
     return rows.take(first["row_min"].combine_chunks())
 
 

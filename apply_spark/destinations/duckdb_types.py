@@ -49,15 +49,16 @@ def _time(value: str) -> str:
     )
 
 
-def _timestamp(value: str) -> str:
-    return (
-        f"case {value} when {TIMESTAMP_INFINITY} then 'infinity'::timestamp"
-        f" when {TIMESTAMP_MINUS_INFINITY} then '-infinity'::timestamp else make_timestamp({value}) end"
-    )
+def _moment(kind: str) -> DuckDbType:
+    """Not by a cast from one kind to the other: that is ten times slower, and from the year 287396 on not exact."""
 
+    def convert(value: str) -> str:
+        return (
+            f"case {value} when {TIMESTAMP_INFINITY} then 'infinity'::{kind}"
+            f" when {TIMESTAMP_MINUS_INFINITY} then '-infinity'::{kind} else make_{kind}({value}) end"
+        )
 
-def _timestamptz(value: str) -> str:
-    return f"cast({_timestamp(value)} as timestamptz)"
+    return DuckDbType(kind, convert)
 
 
 _TYPES = {
@@ -71,8 +72,8 @@ _TYPES = {
     "bytea": _cast("blob"),
     "date": DuckDbType("date", _date),
     "time": DuckDbType("time", _time),
-    "timestamp": DuckDbType("timestamp", _timestamp),
-    "timestamptz": DuckDbType("timestamptz", _timestamptz),
+    "timestamp": _moment("timestamp"),
+    "timestamptz": _moment("timestamptz"),
     "uuid": _cast("uuid"),
     "json": _cast("json"),
     "jsonb": _cast("json"),
