@@ -24,6 +24,12 @@ class OffsetRange(NamedTuple):
     end: int
 
 
+_CONSUMER = {
+    "kafka.group.id": "penstock",  # always the same: the next read finds the consumers of this one
+    "kafka.fetch.max.wait.ms": "1",  # at a topic's end Spark waits so long for what it knows is not there
+    "kafka.max.poll.records": "100000",  # for each poll Spark asks the broker twice how far the topic reaches
+    "kafka.max.partition.fetch.bytes": "8388608",  # which bounds a poll
+}
 _MANY_RECORDS = 50_000
 """From here on a second core is worth a second consumer."""
 
@@ -36,8 +42,7 @@ def raw_records(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[str, Of
         .option("startingOffsets", json.dumps({topic: {"0": range_.start} for topic, range_ in ranges.items()}))
         .option("endingOffsets", json.dumps({topic: {"0": range_.end} for topic, range_ in ranges.items()}))
         .option("failOnDataLoss", "true")
-        .option("kafka.max.partition.fetch.bytes", "8388608")
-        .option("kafka.group.id", "penstock")  # always the same: the next read finds the consumers of this one
+        .options(**_CONSUMER)
     )
     if max(range_.end - range_.start for range_ in ranges.values()) >= _MANY_RECORDS:
         reader = reader.option("minPartitions", str(spark.sparkContext.defaultParallelism))

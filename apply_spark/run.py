@@ -5,9 +5,11 @@ The query's own checkpoint directory is scratch: where to begin is part of the d
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 import threading
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -29,12 +31,14 @@ from apply_spark.session import spark_session
 from schemas.checkpoint import Checkpoint
 from schemas.errors import LogError, PenstockError
 from schemas.topics import Topics
-from stores.kafka_log import KafkaLog, Record, TopicMissing
+from stores.kafka_log import KafkaLog, Record, Tail, TopicMissing
 from stores.schema_topic import SchemaTopic
 
 _WAIT_SECONDS = 0.2
 _TOPIC_SECONDS = 1.0
-_RECORDS_PER_BATCH = 2000
+_POLL_SECONDS = 0.02
+_QUIET_SECONDS = 1.0
+_MOST_RECORDS = 2000
 
 log = structlog.get_logger(__name__)
 
@@ -86,7 +90,9 @@ def _query_until(
             feedback=feedback,
             tuning=config.tuning,
         )
-        handler = _Handler(Applier(destination, stored, parts), kafka, topics.checkpoints, begin, stop)
+        checkpoints = Tail(config.kafka, topics.checkpoints, begin)
+        stack.callback(checkpoints.close)
+        handler = _Handler(Applier(destination, stored, parts), checkpoints, begin, stop)
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-query-"))
         query = _start(spark, config, topics.checkpoints, begin, handler, scratch)
         stack.callback(query.stop)
@@ -98,46 +104,44 @@ def _query_until(
 class _Handler:
     """What Spark calls for each micro-batch. An error is kept: on its way through the JVM it would lose its type.
 
-    The batch says that there are new checkpoints; they are read here, which is cheaper than one more Spark job."""
+    The batch says that there are new checkpoints. They are read here, which costs less than one more Spark job, and as
+    long as more come the batch goes on: Spark writes two files for each, which takes longer than a small interval."""
 
-    def __init__(self, applier: Applier, kafka: KafkaLog, topic: str, begin: int, stop: threading.Event) -> None:
+    def __init__(self, applier: Applier, checkpoints: Tail, begin: int, stop: threading.Event) -> None:
         self._applier = applier
-        self._kafka = kafka
-        self._topic = topic
+        self._checkpoints = checkpoints
         self._stop = stop
         self._next_offset = begin
+        self._waiting: list[Record] = []
         self.failure: BaseException | None = None
         self.idle = threading.Event()
         self.idle.set()
 
     def __call__(self, _batch: DataFrame, _number: int) -> None:
-        if self._stop.is_set():
-            return
         self.idle.clear()
         try:
-            while not self._stop.is_set():
-                self._applier.take(self._new_records())
+            quiet_since = time.monotonic()
+            while not self._stop.is_set() and time.monotonic() - quiet_since < _QUIET_SECONDS:
+                if self._news():
+                    records, self._waiting = self._waiting, []
+                    self._applier.take(records)
+                    quiet_since = time.monotonic()
                 self._applier.work(self._news)
-                if not self._news():
-                    break
+                self._stop.wait(0 if self._waiting else _POLL_SECONDS)
         except BaseException as error:
             self.failure = error
             raise
         finally:
             self.idle.set()
 
-    def _new_records(self) -> list[Record]:
-        end = min(self._end(), self._next_offset + _RECORDS_PER_BATCH)
-        records = list(self._kafka.read(self._topic, self._next_offset, end))
-        self._next_offset = max(self._next_offset, end)
-        return records
-
     def _news(self) -> bool:
         """Whether something waits that is more urgent than a copy."""
-        return self._stop.is_set() or self._end() > self._next_offset
-
-    def _end(self) -> int:
-        return self._kafka.ends([self._topic])[self._topic][0]
+        for record in itertools.islice(self._checkpoints.new(), _MOST_RECORDS - len(self._waiting)):
+            if record.offset != self._next_offset:
+                raise TopicMissing(f"The checkpoints topic goes on at {record.offset} instead of {self._next_offset}.")
+            self._next_offset += 1
+            self._waiting.append(record)
+        return self._stop.is_set() or bool(self._waiting)
 
 
 def _start(
@@ -147,7 +151,6 @@ def _start(
         spark.readStream.format("kafka")
         .option("assign", json.dumps({topic: [0]}))
         .option("startingOffsets", json.dumps({topic: {"0": begin}}))
-        .option("maxOffsetsPerTrigger", str(_RECORDS_PER_BATCH))
         .option("failOnDataLoss", "true")
     )
     for name, value in kafka_options(config.kafka).items():
