@@ -17,6 +17,7 @@ import structlog
 from pyspark.sql import SparkSession
 
 from apply_spark.config import ApplyTuning
+from apply_spark.copies import CopyReader
 from apply_spark.destination import Batch, Destination
 from apply_spark.errors import RowsMissing, TableFailed
 from apply_spark.feedback import FeedbackSender
@@ -49,6 +50,7 @@ class Parts:
     log: KafkaLog
     schemas: SchemaTopic
     reader: IntervalReader
+    copies: CopyReader
     feedback: FeedbackSender
     tuning: ApplyTuning
 
@@ -191,7 +193,10 @@ class Applier:
         end = min(table.copy_end, table.copy_offset + self._piece(table))
         copied = table.copied
         if end > table.copy_offset:
-            rows = self._parts.reader.copied(table, OffsetRange(table.copy_offset, end))
+            following = OffsetRange(end, min(table.copy_end, end + self._piece(table)))
+            rows = self._parts.copies.rows(
+                table, OffsetRange(table.copy_offset, end), following if end < table.copy_end else None
+            )
             copied += rows.num_rows
             after = self._copied(progress, table, end, copied)
             self._destination.write_table_rows(self._schema(table), ArrowRows(self._parts.spark, rows), after)

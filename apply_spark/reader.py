@@ -17,7 +17,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
-from apply_spark.decode import ChangeDecoder, decoded, decoded_copy, within
+from apply_spark.decode import ChangeDecoder, decoded, within
 from apply_spark.destination import TableChanges
 from apply_spark.errors import RowsMissing, TableFailed, TopicCut
 from apply_spark.fold import Contents, contents_columns, fold, is_simple, latest
@@ -29,7 +29,6 @@ from apply_spark.records import within as records_within
 from apply_spark.rows import ArrowRows, Rows, SparkRows
 from schemas.checkpoint import Moved
 from schemas.connections import KafkaConfig
-from schemas.errors import LogError
 from schemas.lsn import Lsn, Position
 from schemas.table import TableSchema
 from schemas.topics import Topics
@@ -69,16 +68,6 @@ class IntervalReader:
         self._schemas = schemas
         self._budget = budget
         self._decoder = ChangeDecoder()
-
-    def copied(self, table: TableProgress, piece: OffsetRange) -> pa.Table:
-        """A piece of a table's copy: the one column `row`. TableFailed: its topic was cut."""
-        topic = self._topics.copy(table.table, table.generation)
-        try:
-            ranges = checked(self._log, {topic: piece})
-        except LogError as error:
-            raise TableFailed(table.table, error) from error
-        raw = raw_records(self._spark, self._kafka, ranges)
-        return decoded_copy(raw, topic, self._schemas.get(table.schema_id)).toArrow()
 
     @contextmanager
     def changes(self, interval: Interval, tables: Iterable[TableProgress]) -> Iterator[tuple[TableChanges, ...]]:

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from apply_spark.config import ApplyConfig
+from apply_spark.copies import CopyReader
 from apply_spark.destination import Destination
 from apply_spark.destinations.registry import make_destination
 from apply_spark.feedback import FeedbackSender
@@ -87,6 +88,7 @@ def _query_until(
             log=kafka,
             schemas=schemas,
             reader=IntervalReader(spark, config.kafka, topics, kafka, schemas, budget),
+            copies=stack.enter_context(CopyReader(spark, config.kafka, topics, kafka, schemas)),
             feedback=feedback,
             tuning=config.tuning,
         )

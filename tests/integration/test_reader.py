@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from apply_spark import reader as reader_module
+from apply_spark.copies import CopyReader
 from apply_spark.errors import TableFailed
 from apply_spark.intervals import Budget, Interval
 from apply_spark.progress import TableProgress
@@ -242,7 +243,8 @@ def test_keys_that_are_equal_and_have_other_bytes_are_one_key(written: Written) 
     assert sorted(row[1] for _, _, row in changes["orders"]) == ["b", "c"]
 
 
-def test_a_piece_of_a_copy_has_its_rows_and_no_others(written: Written) -> None:
+@pytest.mark.parametrize("second", [OffsetRange(6, 9), OffsetRange(7, 9)], ids=["as told before", "another one"])
+def test_a_piece_of_a_copy_has_its_rows_and_no_others(written: Written, second: OffsetRange) -> None:
     table = written.progress(orders())
     topic = written.topics.copy(table.table, table.generation)
     written.log.create(topic, TopicKind.RECORDS)
@@ -252,9 +254,10 @@ def test_a_piece_of_a_copy_has_its_rows_and_no_others(written: Written) -> None:
         written.producer.produce(topic, transcoder.value(Op.READ, None, _texts((number, None)), origin))
     written.producer.flush()
 
-    rows = written.reader.copied(table, OffsetRange(3, 6))
+    with CopyReader(written.spark, written.kafka, written.topics, written.log, written.schemas) as copies:
+        pieces = [copies.rows(table, OffsetRange(3, 6), OffsetRange(6, 9)), copies.rows(table, second, None)]
 
-    assert rows.to_pylist() == [{"row": {"id": number, "note": None}} for number in (3, 4, 5)]
+    assert [[row["row"]["id"] for row in piece.to_pylist()] for piece in pieces] == [[3, 4, 5], list(range(*second))]
 
 
 def _texts(row: tuple[Any, ...] | None) -> tuple[bytes | None, ...] | None:
