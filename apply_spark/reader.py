@@ -116,8 +116,11 @@ class IntervalReader:
     ) -> Iterator[TableChanges]:
         whole = {part: _all_there(part, rows) for part, rows in self._records(interval, parts, ranges)}
         for table in dict.fromkeys(part.table for part in parts):
-            rows = pa.concat_tables(rows for part, rows in whole.items() if part.table is table)
-            rows = since(rows, table.lsn)
+            new = [since(rows, table.lsn) for part, rows in whole.items() if part.table is table]
+            new = [rows for rows in new if rows.num_rows]  # what the table holds may be of another shape
+            if not new:
+                continue
+            rows = pa.concat_tables(new)
             found, schema = contents(rows), self._schema(table)
             folded: Rows
             if is_simple(rows, schema, found):

@@ -224,6 +224,16 @@ def test_a_table_that_holds_part_of_the_window_gets_the_rest(written: Written) -
     assert events == [(False, (2,), (2, "new"))]
 
 
+def test_what_a_table_holds_already_may_have_another_shape(kafka: LocalKafka, spark: SparkSession) -> None:
+    with KafkaLog(KafkaConfig(bootstrap_servers=kafka.bootstrap_servers)) as log:
+        written = Written(KafkaConfig(bootstrap_servers=kafka.bootstrap_servers), log, spark, BUDGETS["here"])
+        written.write(a_table(a_column("id", INT8, key=True)), (Op.CREATE, None, (1,)), lsn=149)
+        written.write(orders(), (Op.CREATE, None, (2, "new")), lsn=150)
+
+        assert written.changes(written.progress(orders(), lsn=150)) == {"orders": [(False, (2,), (2, "new"))]}
+        assert written.changes(written.progress(orders(), lsn=151)) == {}
+
+
 def test_a_truncate_takes_what_was_before_it(written: Written) -> None:
     written.write(orders(), (Op.CREATE, None, (1, "old")), (Op.TRUNCATE, None, None), (Op.CREATE, None, (2, "new")))
 
