@@ -7,27 +7,49 @@ the one of its id. What is read is `schemas.envelope.reader_schema`: plain numbe
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 from pyspark.sql.avro.functions import from_avro
 
 from apply_spark.intervals import Interval
-from schemas.envelope import reader_schema
+from schemas.envelope import copy_reader_schema, reader_schema
+from schemas.identifiers import SchemaId
 from schemas.wire import HEADER_BYTES, header
 from stores.schema_topic import RegisteredSchema
 
 
+class ChangeDecoder:
+    """Makes the columns that decode changes, each once: to make one takes a dozen calls into the JVM."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, SchemaId], Column] = {}
+
+    def column(self, topic: str, schema: RegisteredSchema) -> Column:
+        """The change as a struct where a record is of this topic and schema, else null.
+
+        No number of the interval stands in it, so that Spark finds the code it compiled for the interval before."""
+        known = self._made.get((topic, schema.id))
+        if known is None:
+            known = F.when(_is_of(topic, schema), _avro(schema, reader_schema(schema.avro)))
+            self._made[topic, schema.id] = known
+        return known
+
+
 def decoded(raw: DataFrame, topic: str, schema: RegisteredSchema) -> DataFrame:
     """The records of one schema on one topic: commit_lsn, ordinal, epoch, op, before, after, unchanged."""
-    ours = (F.col("topic") == topic) & (F.substring("value", 1, HEADER_BYTES) == F.lit(header(schema.id)))
-    body: Column = F.expr(f"substring(value, {HEADER_BYTES + 1})")
-    options = {"avroSchema": json.dumps(reader_schema(schema.avro)), "mode": "FAILFAST"}
     return (
-        raw.where(ours)
-        .select(from_avro(body, json.dumps(schema.avro), options).alias("record"))
+        raw.where(_is_of(topic, schema))
+        .select(_avro(schema, reader_schema(schema.avro)).alias("record"))
         .select("record.source.*", "record.op", "record.before", "record.after", "record.unchanged")
     )
+
+
+def decoded_copy(raw: DataFrame, topic: str, schema: RegisteredSchema) -> DataFrame:
+    """The rows of a copy topic: the one column `row`."""
+    row = _avro(schema, copy_reader_schema(schema.avro))["after"]
+    return raw.where(_is_of(topic, schema)).select(row.alias("row"))
 
 
 def within(rows: DataFrame, interval: Interval) -> DataFrame:
@@ -37,3 +59,12 @@ def within(rows: DataFrame, interval: Interval) -> DataFrame:
         & (F.col("commit_lsn") >= F.lit(int(interval.start)))
         & (F.col("commit_lsn") < F.lit(int(interval.lsn)))
     )
+
+
+def _is_of(topic: str, schema: RegisteredSchema) -> Column:
+    return (F.col("topic") == topic) & (F.substring("value", 1, HEADER_BYTES) == F.lit(header(schema.id)))
+
+
+def _avro(schema: RegisteredSchema, reader: dict[str, Any]) -> Column:
+    body: Column = F.expr(f"substring(value, {HEADER_BYTES + 1})")
+    return from_avro(body, json.dumps(schema.avro), {"avroSchema": json.dumps(reader), "mode": "FAILFAST"})

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from pyspark.sql import DataFrame
-
 from apply_spark.progress import Progress
+from apply_spark.rows import Rows
 from schemas.identifiers import DestinationName
 from schemas.table import TableSchema
 
@@ -17,14 +16,14 @@ class TableChanges:
     """What an interval does to one table, folded: first the truncate, then every row at most once.
 
     With a key, `rows` has the columns `deleted` (boolean), `key` (struct of the key columns), `row` (struct of all
-    columns; null where deleted), `missing` (names of fields that were never sent) and `base` (the key under which the
-    destination holds them, before this batch). Without a key: `row`, and `net`, how many copies of it come (above 0)
-    or go (below 0).
+    columns; null where deleted) and, where `partial`, `missing` (names of fields that were never sent) and `base` (the
+    key under which the destination holds them, before this batch). Without a key: `row`, and `net`, how many copies of
+    it come (above 0) or go (below 0).
     Field names are `schemas.envelope.avro_name` of the column names; values are as in Avro, without logical types."""
 
     schema: TableSchema
     truncate: bool
-    rows: DataFrame
+    rows: Rows
     partial: bool
     """Whether any row has `missing` fields."""
 
@@ -56,8 +55,8 @@ class Destination(Protocol):
     def drop_table_for_copy(self, schema: TableSchema, progress: Progress) -> None:
         """Leaves the table there, empty, in this shape."""
 
-    def write_table_rows(self, schema: TableSchema, rows: DataFrame, progress: Progress) -> None:
-        """Appends copied rows: a DataFrame with the one column `row`."""
+    def write_table_rows(self, schema: TableSchema, rows: Rows, progress: Progress) -> None:
+        """Appends copied rows, with the one column `row`."""
 
     def write_events(self, batch: Batch) -> None:
         """Writes the changes of all tables and the progress. Raises TableFailed where one table cannot be written;

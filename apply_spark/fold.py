@@ -1,5 +1,6 @@
 """Many changes of a row to the last one: moves followed, columns that were not sent filled from earlier images.
 
+latest     where every row was sent whole: the last image of each key, in this process, as Arrow
 lives      a row lives from a create (or from before the interval) to a delete; a move ends one life and begins
            another, under another key, whose unsent columns stand in the first
 fold       the last life of every key; unsent columns are looked up from life to life, and at the end of the chain
@@ -11,6 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
@@ -43,6 +47,39 @@ def contents_columns() -> list[Column]:
         F.count_if((F.col("op") == "c") & F.col("before").isNotNull()).alias("moves"),
         F.max(F.when(F.col("op") == "t", position)).alias("truncated_at"),
     ]
+
+
+def is_simple(rows: pa.Table, schema: TableSchema, contents: Contents) -> bool:
+    """Whether `latest` folds them: sent whole, with a key of which equal values have equal bytes."""
+    image = rows.schema.field("after").type
+    kinds = [image.field(avro_name(column.name)).type for column in schema.key]
+    return bool(kinds) and not contents.partial and all(any(same(kind) for same in _SAME_BYTES) for kind in kinds)
+
+
+def latest(rows: pa.Table, schema: TableSchema, contents: Contents) -> pa.Table:
+    """The last image of each key, as `apply_spark.destination.TableChanges` describes."""
+    rows = rows.filter(pc.not_equal(rows["op"], "t")) if contents.truncated_at is not None else rows
+    if contents.truncated_at is not None:
+        lsn, ordinal = (int(part) for part in contents.truncated_at)
+        same = pc.and_(pc.equal(rows["commit_lsn"], lsn), pc.greater(rows["ordinal"], ordinal))
+        rows = rows.filter(pc.or_(pc.greater(rows["commit_lsn"], lsn), same))
+    fields = [avro_name(column.name) for column in schema.key]
+    keys = [pc.coalesce(*[pc.struct_field(rows[image], field) for image in ("after", "before")]) for field in fields]
+    names = [f"k{index}" for index in range(len(keys))]
+    order = pc.sort_indices(rows, [("commit_lsn", "ascending"), ("ordinal", "ascending")])
+    places = pa.table(keys, names).take(order).append_column("place", pa.array(np.arange(rows.num_rows)))
+    last = order.take(places.group_by(names, use_threads=False).aggregate([("place", "max")])["place_max"])
+    kept = np.zeros(rows.num_rows, dtype=bool)
+    kept[last.to_numpy()] = True
+    columns = {
+        "deleted": pc.equal(rows["op"], "d"),
+        "key": pc.make_struct(*keys, field_names=fields),
+        "row": rows["after"],
+    }
+    return pa.table(columns).filter(pa.array(kept))
+
+
+_SAME_BYTES = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_string, pa.types.is_binary)
 
 
 def fold(rows: DataFrame, schema: TableSchema, contents: Contents) -> DataFrame:
@@ -86,8 +123,6 @@ def _latest(keyed: DataFrame) -> DataFrame:
         (F.col("last.op") == "d").alias("deleted"),
         "key",
         F.col("last.after").alias("row"),
-        F.array().cast("array<string>").alias("missing"),
-        F.col("key").alias("base"),
     )
 
 

@@ -17,7 +17,7 @@ import structlog
 from pyspark.sql import SparkSession
 
 from apply_spark.config import ApplyTuning
-from apply_spark.decode import decoded
+from apply_spark.copies import CopyReader
 from apply_spark.destination import Batch, Destination
 from apply_spark.errors import RowsMissing, TableFailed
 from apply_spark.feedback import FeedbackSender
@@ -25,9 +25,9 @@ from apply_spark.intervals import Budget, Interval, accepted, advanced, interval
 from apply_spark.markers import marked
 from apply_spark.metrics import APPLIED_LSN, APPLIED_ROWS, COPIED_ROWS, ERRORED_TABLES, INTERVAL_SECONDS, LAG_SECONDS
 from apply_spark.progress import Progress, TableProgress
-from apply_spark.read import OffsetRange, read_ranges
+from apply_spark.read import OffsetRange
 from apply_spark.reader import IntervalReader
-from schemas.connections import KafkaConfig
+from apply_spark.rows import ArrowRows
 from schemas.epochs import EpochRule
 from schemas.errors import LogError, PenstockError, Retry
 from schemas.failpoints import failpoint
@@ -46,11 +46,11 @@ class Parts:
     """What an Applier works with."""
 
     spark: SparkSession
-    kafka: KafkaConfig
     topics: Topics
     log: KafkaLog
     schemas: SchemaTopic
     reader: IntervalReader
+    copies: CopyReader
     feedback: FeedbackSender
     tuning: ApplyTuning
 
@@ -193,19 +193,13 @@ class Applier:
         end = min(table.copy_end, table.copy_offset + self._piece(table))
         copied = table.copied
         if end > table.copy_offset:
-            topic = self._parts.topics.copy(table.table, table.generation)
-            ranges = {topic: OffsetRange(table.copy_offset, end)}
-            try:
-                raw = read_ranges(self._parts.spark, self._parts.kafka, self._parts.log, ranges)
-            except LogError as error:
-                raise TableFailed(table.table, error) from error
-            rows = decoded(raw, topic, self._parts.schemas.get(table.schema_id)).selectExpr("after as row").persist()
-            try:
-                copied += rows.count()
-                after = self._copied(progress, table, end, copied)
-                self._destination.write_table_rows(self._schema(table), rows, after)
-            finally:
-                rows.unpersist()
+            following = OffsetRange(end, min(table.copy_end, end + self._piece(table)))
+            rows = self._parts.copies.rows(
+                table, OffsetRange(table.copy_offset, end), following if end < table.copy_end else None
+            )
+            copied += rows.num_rows
+            after = self._copied(progress, table, end, copied)
+            self._destination.write_table_rows(self._schema(table), ArrowRows(self._parts.spark, rows), after)
             COPIED_ROWS.labels(self._destination.name).inc(copied - table.copied)
         else:
             after = self._copied(progress, table, end, copied)

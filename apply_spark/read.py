@@ -24,17 +24,28 @@ class OffsetRange(NamedTuple):
     end: int
 
 
-def read_ranges(spark: SparkSession, kafka: KafkaConfig, log: KafkaLog, ranges: Mapping[str, OffsetRange]) -> DataFrame:
-    """The records of these ranges: `topic` and `value`."""
-    _check(log, ranges)
+_CONSUMER = {
+    "kafka.group.id": "penstock",  # always the same: the next read finds the consumers of this one
+    "kafka.fetch.max.wait.ms": "1",  # at a topic's end Spark waits so long for what it knows is not there
+    "kafka.max.poll.records": "100000",  # for each poll Spark asks the broker twice how far the topic reaches
+    "kafka.max.partition.fetch.bytes": "8388608",  # which bounds a poll
+}
+_MANY_RECORDS = 50_000
+"""From here on a second core is worth a second consumer."""
+
+
+def raw_records(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[str, OffsetRange]) -> DataFrame:
+    """The records of these ranges, which were checked: `topic` and `value`."""
     reader = (
         spark.read.format("kafka")
         .option("assign", json.dumps({topic: [0] for topic in ranges}))
         .option("startingOffsets", json.dumps({topic: {"0": range_.start} for topic, range_ in ranges.items()}))
         .option("endingOffsets", json.dumps({topic: {"0": range_.end} for topic, range_ in ranges.items()}))
         .option("failOnDataLoss", "true")
-        .option("kafka.max.partition.fetch.bytes", "8388608")
+        .options(**_CONSUMER)
     )
+    if max(range_.end - range_.start for range_ in ranges.values()) >= _MANY_RECORDS:
+        reader = reader.option("minPartitions", str(spark.sparkContext.defaultParallelism))
     for name, value in kafka_options(kafka).items():
         reader = reader.option(name, value)
     return reader.load().select("topic", "value")
@@ -45,7 +56,8 @@ def kafka_options(kafka: KafkaConfig) -> dict[str, str]:
     return {f"kafka.{name}": str(value) for name, value in kafka.client_settings().items()}
 
 
-def _check(log: KafkaLog, ranges: Mapping[str, OffsetRange]) -> None:
+def checked(log: KafkaLog, ranges: dict[str, OffsetRange]) -> dict[str, OffsetRange]:
+    """The same ranges, if their topics reach so far; else TopicCut."""
     begins, ends = log.begins(ranges), log.ends(ranges)
     for topic, wanted in ranges.items():
         begin, end = begins[topic][0], ends[topic][0]
@@ -61,3 +73,4 @@ def _check(log: KafkaLog, ranges: Mapping[str, OffsetRange]) -> None:
                 f"ends at offset {end}, before {wanted.end}: it was deleted, or lost its tail.",
                 solution="Run `penstock resync TABLE`.",
             )
+    return ranges

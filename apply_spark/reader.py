@@ -1,4 +1,9 @@
-"""One interval of some tables, from Kafka to folded changes: of all tables at once, or of one that catches up."""
+"""One interval of some tables, from Kafka to folded changes: of all tables at once, or of one that catches up.
+
+An interval within the budget comes to this process as Arrow, in one Spark job for all its small tables and one for each
+large one; there it is counted against the checkpoint and, where every row was sent whole, folded. Spark folds the rest,
+and all of an interval that is larger: one checkpoint, which cannot be divided.
+"""
 
 from __future__ import annotations
 
@@ -7,102 +12,186 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
-from apply_spark.decode import decoded, within
+from apply_spark.decode import ChangeDecoder, decoded, within
 from apply_spark.destination import TableChanges
 from apply_spark.errors import RowsMissing, TableFailed, TopicCut
-from apply_spark.fold import Contents, contents_columns, fold
-from apply_spark.intervals import Interval
+from apply_spark.fold import Contents, contents_columns, fold, is_simple, latest
+from apply_spark.intervals import Budget, Interval
 from apply_spark.progress import TableProgress
-from apply_spark.read import OffsetRange, read_ranges
+from apply_spark.read import OffsetRange, checked, raw_records
+from apply_spark.records import contents, each_once, records, since
+from apply_spark.records import within as records_within
+from apply_spark.rows import ArrowRows, Rows, SparkRows
 from schemas.checkpoint import Moved
 from schemas.connections import KafkaConfig
 from schemas.lsn import Lsn, Position
+from schemas.table import TableSchema
 from schemas.topics import Topics
 from stores.kafka_log import KafkaLog
 from stores.schema_topic import SchemaTopic
 
+_LARGE_ROWS = 10_000
+"""From here on a table is read by a job of its own: its rows would carry an empty column for every other part."""
+_MOST_COLUMNS = 200
+"""Of all parts that are read by one job: the code that Spark makes for it stays small enough to be compiled."""
+
 
 @dataclass(frozen=True)
 class _Part:
-    """The records of one schema on one table's topic, within the window."""
+    """The records of one schema on one table's topic."""
 
     table: TableProgress
     moved: Moved
-    rows: DataFrame
 
 
 class IntervalReader:
     """Reads what moved, once, counts it against the checkpoint, and folds it."""
 
     def __init__(
-        self, spark: SparkSession, kafka: KafkaConfig, topics: Topics, log: KafkaLog, schemas: SchemaTopic
+        self,
+        spark: SparkSession,
+        kafka: KafkaConfig,
+        topics: Topics,
+        log: KafkaLog,
+        schemas: SchemaTopic,
+        budget: Budget,
     ) -> None:
         self._spark = spark
         self._kafka = kafka
         self._topics = topics
         self._log = log
         self._schemas = schemas
+        self._budget = budget
+        self._decoder = ChangeDecoder()
 
     @contextmanager
     def changes(self, interval: Interval, tables: Iterable[TableProgress]) -> Iterator[tuple[TableChanges, ...]]:
         """The changes of those tables that have any and do not hold them yet. TableFailed: a table lost rows."""
-        moving = [t for t in tables if t.lsn < interval.lsn and interval.moved_on(self._topics.changes(t.table))]
-        if not moving:
+        parts = [
+            _Part(table, moved)
+            for table in tables
+            if table.lsn < interval.lsn
+            for moved in interval.moved_on(self._topics.changes(table.table))
+        ]
+        if not parts:
             yield ()
             return
-        ranges = {
-            topic: OffsetRange(table.topic_offset, interval.ends[topic])
-            for table in moving
-            for topic in [self._topics.changes(table.table)]
-        }
+        ranges = self._ranges(interval, parts)
+        if self._is_within_budget(interval, ranges):
+            yield tuple(self._changes_here(interval, parts, ranges))
+            return
+        raw = raw_records(self._spark, self._kafka, ranges).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            raw = read_ranges(self._spark, self._kafka, self._log, ranges).persist(StorageLevel.MEMORY_AND_DISK)
-        except TopicCut as cut:
-            owner = next(table for table in moving if self._topics.changes(table.table) == cut.topic)
-            raise TableFailed(owner.table, cut) from cut
-        try:
-            parts = [part for table in moving for part in self._parts(raw, interval, table)]
-            contents = _measure(parts)
-            yield tuple(self._folded(table, interval, parts, contents) for table in moving)
+            yield tuple(self._changes_in_spark(interval, parts, raw))
         finally:
             raw.unpersist()
 
-    def _parts(self, raw: DataFrame, interval: Interval, table: TableProgress) -> Iterator[_Part]:
-        topic = self._topics.changes(table.table)
-        for moved in interval.moved_on(topic):
-            rows = within(decoded(raw, topic, self._schemas.get(moved.schema_id)), interval)
-            yield _Part(table, moved, rows)
+    def _ranges(self, interval: Interval, parts: list[_Part]) -> dict[str, OffsetRange]:
+        owners = {part.moved.topic: part.table for part in parts}
+        wanted = {topic: OffsetRange(table.topic_offset, interval.ends[topic]) for topic, table in owners.items()}
+        try:
+            return checked(self._log, wanted)
+        except TopicCut as cut:
+            raise TableFailed(owners[cut.topic].table, cut) from cut
 
-    def _folded(
-        self, table: TableProgress, interval: Interval, parts: list[_Part], contents: list[Contents]
-    ) -> TableChanges:
+    def _is_within_budget(self, interval: Interval, ranges: dict[str, OffsetRange]) -> bool:
+        """Offsets bound what can come: records of a zombie, which no checkpoint counts, may stand between."""
+        most = sum(range_.end - range_.start for range_ in ranges.values())
+        return interval.bytes <= self._budget.bytes and most <= 2 * self._budget.rows
+
+    def _schema(self, table: TableProgress) -> TableSchema:
         schema = self._schemas.get(table.schema_id).table
         assert schema is not None  # noqa: S101 -- a value schema is registered with its table
-        kept: list[DataFrame] = []
-        for part, found in zip(parts, contents, strict=True):
-            if part.table is table:
-                kept.append(_complete(part, found))
-        rows = reduce(DataFrame.unionByName, kept)
-        if table.lsn > interval.start:
-            rows = rows.where(F.col("commit_lsn") >= F.lit(int(table.lsn)))
-        mine = [found for part, found in zip(parts, contents, strict=True) if part.table is table]
-        total = Contents(
-            rows=sum(found.rows for found in mine),
-            partial=sum(found.partial for found in mine),
-            takes_away=sum(found.takes_away for found in mine),
-            moves=sum(found.moves for found in mine),
-            truncated_at=_newest_truncate(mine, table.lsn),
-        )
-        return TableChanges(schema, total.truncated_at is not None, fold(rows, schema, total), total.partial > 0)
+        return schema
+
+    # In this process.
+
+    def _changes_here(
+        self, interval: Interval, parts: list[_Part], ranges: dict[str, OffsetRange]
+    ) -> Iterator[TableChanges]:
+        whole = {part: _all_there(part, rows) for part, rows in self._records(interval, parts, ranges)}
+        for table in dict.fromkeys(part.table for part in parts):
+            new = [since(rows, table.lsn) for part, rows in whole.items() if part.table is table]
+            new = [rows for rows in new if rows.num_rows]  # what the table holds may be of another shape
+            if not new:
+                continue
+            rows = pa.concat_tables(new)
+            found, schema = contents(rows), self._schema(table)
+            folded: Rows
+            if is_simple(rows, schema, found):
+                folded = ArrowRows(self._spark, latest(rows, schema, found))
+            else:
+                folded = SparkRows(fold(self._spark.createDataFrame(rows), schema, found))
+            yield TableChanges(schema, found.truncated_at is not None, folded, found.partial > 0)
+
+    def _records(
+        self, interval: Interval, parts: list[_Part], ranges: dict[str, OffsetRange]
+    ) -> Iterator[tuple[_Part, pa.Table]]:
+        for group in self._groups(parts):
+            topics = dict.fromkeys(part.moved.topic for part in group)
+            raw = raw_records(self._spark, self._kafka, {topic: ranges[topic] for topic in topics})
+            columns = [
+                self._decoder.column(part.moved.topic, self._schemas.get(part.moved.schema_id)).alias(str(index))
+                for index, part in enumerate(group)
+            ]
+            found = raw.select(*columns).toArrow()
+            for part, column in zip(group, found.columns, strict=True):
+                yield part, records_within(records(column), interval)
+
+    def _groups(self, parts: list[_Part]) -> Iterator[list[_Part]]:
+        """What is read by one job."""
+        group: list[_Part] = []
+        columns = 0
+        for part in sorted(parts, key=lambda part: part.moved.rows):
+            width = len(self._schema(part.table).columns)
+            if group and (part.moved.rows >= _LARGE_ROWS or columns + width > _MOST_COLUMNS):
+                yield group
+                group, columns = [], 0
+            group.append(part)
+            columns += width
+        yield group
+
+    # In Spark.
+
+    def _changes_in_spark(self, interval: Interval, parts: list[_Part], raw: DataFrame) -> Iterator[TableChanges]:
+        frames = [
+            within(decoded(raw, part.moved.topic, self._schemas.get(part.moved.schema_id)), interval) for part in parts
+        ]
+        measured = list(zip(parts, frames, _measure(frames), strict=True))
+        for table in dict.fromkeys(part.table for part in parts):
+            mine = [each for each in measured if each[0].table is table]
+            rows = reduce(DataFrame.unionByName, [_complete(*each) for each in mine])
+            if table.lsn > interval.start:
+                rows = rows.where(F.col("commit_lsn") >= F.lit(int(table.lsn)))
+            found = _together([contents for _, _, contents in mine], table.lsn)
+            folded = fold(rows, self._schema(table), found)
+            yield TableChanges(
+                self._schema(table), found.truncated_at is not None, SparkRows(folded), found.partial > 0
+            )
 
 
-def _measure(parts: list[_Part]) -> list[Contents]:
+def _all_there(part: _Part, rows: pa.Table) -> pa.Table:
+    """Each position once; a position that was counted and is not there stops the table."""
+    if rows.num_rows > part.moved.rows:
+        rows = each_once(rows)
+    if rows.num_rows != part.moved.rows:
+        raise _missing(part, rows.num_rows)
+    return rows
+
+
+def _missing(part: _Part, there: int) -> TableFailed:
+    reason = f"Topic {part.moved.topic} has {there} rows where the checkpoint counted {part.moved.rows}."
+    return TableFailed(part.table.table, RowsMissing(reason))
+
+
+def _measure(frames: list[DataFrame]) -> list[Contents]:
     """What every part is like, in one job."""
-    measured = [part.rows.agg(F.lit(index).alias("part"), *contents_columns()) for index, part in enumerate(parts)]
+    measured = [rows.agg(F.lit(index).alias("part"), *contents_columns()) for index, rows in enumerate(frames)]
     found = sorted(reduce(DataFrame.unionAll, measured).collect())
     return [
         Contents(
@@ -116,22 +205,24 @@ def _measure(parts: list[_Part]) -> list[Contents]:
     ]
 
 
-def _complete(part: _Part, found: Contents) -> DataFrame:
-    """The part's rows, each position once; a position that was counted and is not there stops the table."""
-    rows, expected = part.rows, part.moved.rows
-    if found.rows == expected:
+def _complete(part: _Part, rows: DataFrame, found: Contents) -> DataFrame:
+    """As `_all_there`, in Spark."""
+    if found.rows == part.moved.rows:
         return rows
     once = rows.dropDuplicates(["commit_lsn", "ordinal"])
-    there = once.count() if found.rows > expected else found.rows
-    if there == expected:
+    there = once.count() if found.rows > part.moved.rows else found.rows
+    if there == part.moved.rows:
         return once
-    raise TableFailed(
-        part.table.table,
-        RowsMissing(f"Topic {part.moved.topic} has {there} rows where the checkpoint counted {expected}."),
+    raise _missing(part, there)
+
+
+def _together(contents: list[Contents], held: Lsn) -> Contents:
+    """Of all parts of a table; the last truncate that the table does not hold yet."""
+    truncates = [c.truncated_at for c in contents if c.truncated_at is not None and c.truncated_at.commit_lsn >= held]
+    return Contents(
+        rows=sum(found.rows for found in contents),
+        partial=sum(found.partial for found in contents),
+        takes_away=sum(found.takes_away for found in contents),
+        moves=sum(found.moves for found in contents),
+        truncated_at=max(truncates, default=None),
     )
-
-
-def _newest_truncate(contents: list[Contents], since: Lsn) -> Position | None:
-    """The last truncate that the table does not hold yet."""
-    found = [c.truncated_at for c in contents if c.truncated_at is not None and c.truncated_at.commit_lsn >= since]
-    return max(found, default=None)

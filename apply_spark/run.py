@@ -5,9 +5,11 @@ The query's own checkpoint directory is scratch: where to begin is part of the d
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 import threading
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -17,9 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from apply_spark.config import ApplyConfig
+from apply_spark.copies import CopyReader
 from apply_spark.destination import Destination
 from apply_spark.destinations.registry import make_destination
 from apply_spark.feedback import FeedbackSender
+from apply_spark.intervals import Budget
 from apply_spark.micro_batch import Applier, Parts
 from apply_spark.progress import Progress
 from apply_spark.read import kafka_options
@@ -28,12 +32,14 @@ from apply_spark.session import spark_session
 from schemas.checkpoint import Checkpoint
 from schemas.errors import LogError, PenstockError
 from schemas.topics import Topics
-from stores.kafka_log import KafkaLog, Record, TopicMissing
+from stores.kafka_log import KafkaLog, Record, Tail, TopicMissing
 from stores.schema_topic import SchemaTopic
 
 _WAIT_SECONDS = 0.2
 _TOPIC_SECONDS = 1.0
-_RECORDS_PER_BATCH = 2000
+_POLL_SECONDS = 0.02
+_QUIET_SECONDS = 1.0
+_MOST_RECORDS = 2000
 
 log = structlog.get_logger(__name__)
 
@@ -75,17 +81,20 @@ def _query_until(
     with ExitStack() as stack:
         stack.callback(feedback.close)
         begin, stored = _begin(kafka, topics, stored)
+        budget = Budget(config.tuning.interval_rows, int(config.tuning.interval_bytes))
         parts = Parts(
             spark=spark,
-            kafka=config.kafka,
             topics=topics,
             log=kafka,
             schemas=schemas,
-            reader=IntervalReader(spark, config.kafka, topics, kafka, schemas),
+            reader=IntervalReader(spark, config.kafka, topics, kafka, schemas, budget),
+            copies=stack.enter_context(CopyReader(spark, config.kafka, topics, kafka, schemas)),
             feedback=feedback,
             tuning=config.tuning,
         )
-        handler = _Handler(Applier(destination, stored, parts), kafka, topics, stop)
+        checkpoints = Tail(config.kafka, topics.checkpoints, begin)
+        stack.callback(checkpoints.close)
+        handler = _Handler(Applier(destination, stored, parts), checkpoints, begin, stop)
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-query-"))
         query = _start(spark, config, topics.checkpoints, begin, handler, scratch)
         stack.callback(query.stop)
@@ -95,29 +104,32 @@ def _query_until(
 
 
 class _Handler:
-    """What Spark calls for each micro-batch. An error is kept: on its way through the JVM it would lose its type."""
+    """What Spark calls for each micro-batch. An error is kept: on its way through the JVM it would lose its type.
 
-    def __init__(self, applier: Applier, kafka: KafkaLog, topics: Topics, stop: threading.Event) -> None:
+    The batch says that there are new checkpoints. They are read here, which costs less than one more Spark job, and as
+    long as more come the batch goes on: Spark writes two files for each, which takes longer than a small interval."""
+
+    def __init__(self, applier: Applier, checkpoints: Tail, begin: int, stop: threading.Event) -> None:
         self._applier = applier
-        self._kafka = kafka
-        self._topics = topics
+        self._checkpoints = checkpoints
         self._stop = stop
-        self._next_offset = 0
+        self._next_offset = begin
+        self._waiting: list[Record] = []
         self.failure: BaseException | None = None
         self.idle = threading.Event()
         self.idle.set()
 
-    def __call__(self, batch: DataFrame, _number: int) -> None:
-        if self._stop.is_set():
-            return
+    def __call__(self, _batch: DataFrame, _number: int) -> None:
         self.idle.clear()
         try:
-            rows = batch.select("offset", "key", "value").collect()
-            records = sorted(Record(row.offset, row.key, bytes(row.value), 0) for row in rows if row.value is not None)
-            if records:
-                self._next_offset = records[-1].offset + 1
-            self._applier.take(records)
-            self._applier.work(self._news)
+            quiet_since = time.monotonic()
+            while not self._stop.is_set() and time.monotonic() - quiet_since < _QUIET_SECONDS:
+                if self._news():
+                    records, self._waiting = self._waiting, []
+                    self._applier.take(records)
+                    quiet_since = time.monotonic()
+                self._applier.work(self._news)
+                self._stop.wait(0 if self._waiting else _POLL_SECONDS)
         except BaseException as error:
             self.failure = error
             raise
@@ -126,8 +138,12 @@ class _Handler:
 
     def _news(self) -> bool:
         """Whether something waits that is more urgent than a copy."""
-        topic = self._topics.checkpoints
-        return self._stop.is_set() or self._kafka.ends([topic])[topic][0] > self._next_offset
+        for record in itertools.islice(self._checkpoints.new(), _MOST_RECORDS - len(self._waiting)):
+            if record.offset != self._next_offset:
+                raise TopicMissing(f"The checkpoints topic goes on at {record.offset} instead of {self._next_offset}.")
+            self._next_offset += 1
+            self._waiting.append(record)
+        return self._stop.is_set() or bool(self._waiting)
 
 
 def _start(
@@ -137,7 +153,6 @@ def _start(
         spark.readStream.format("kafka")
         .option("assign", json.dumps({topic: [0]}))
         .option("startingOffsets", json.dumps({topic: {"0": begin}}))
-        .option("maxOffsetsPerTrigger", str(_RECORDS_PER_BATCH))
         .option("failOnDataLoss", "true")
     )
     for name, value in kafka_options(config.kafka).items():

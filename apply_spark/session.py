@@ -20,6 +20,7 @@ _SETTINGS = {
     "spark.driver.maxResultSize": "0",  # a batch is bounded by the interval budget
     "spark.speculation": "false",  # a destination must not be written twice at once
     "spark.kafka.consumer.cache.timeout": "10s",
+    "spark.kafka.consumer.fetchedData.cache.timeout": "10s",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     "spark.log.level": "ERROR",
 }

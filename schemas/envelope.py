@@ -61,29 +61,35 @@ def envelope_schema(pipeline: PipelineName, table: TableSchema) -> dict[str, Any
 
 
 def reader_schema(writer: dict[str, Any]) -> dict[str, Any]:
-    """What apply reads of a record: rows as plain numbers and text, the position, and nothing else.
+    """What apply reads of a change: rows as plain numbers and text, the position, and nothing else.
 
     Logical types are left out, so that no calendar rule of a JVM touches a value on its way."""
-    fields = {field["name"]: field for field in writer["fields"]}
-    row = fields["before"]["type"][1]
-    plain_row = {
-        **row,
-        "fields": [{**field, "type": ["null", _plain(field["type"][1])]} for field in row["fields"]],
-    }
-    source = {
-        **_SOURCE,
-        "fields": [field for field in _SOURCE["fields"] if field["name"] in ("commit_lsn", "ordinal", "epoch")],
-    }
+    source = {**_SOURCE, "fields": [_read_as(name, "long") for name in ("commit_lsn", "ordinal", "epoch")]}
     return {
         **writer,
         "fields": [
-            {"name": "before", "type": ["null", plain_row], "default": None},
-            {"name": "after", "type": ["null", f"{writer['namespace']}.Value"], "default": None},
-            {"name": "source", "type": source},
-            fields["op"],
-            fields["unchanged"],
+            _read_as("before", _plain_row(writer)),
+            _read_as("after", f"{writer['namespace']}.Value"),
+            _read_as("source", source),
+            _read_as("op", "string"),
+            _read_as("unchanged", {"type": "array", "items": ["null", "string"]}),
         ],
     }
+
+
+def _read_as(name: str, avro: AvroType) -> dict[str, Any]:
+    """All is nullable, though it is there: Arrow wants it so of a record that stands among records of other tables."""
+    return {"name": name, "type": ["null", avro]}
+
+
+def copy_reader_schema(writer: dict[str, Any]) -> dict[str, Any]:
+    """What apply reads of a copied row: the row."""
+    return {**writer, "fields": [_read_as("after", _plain_row(writer))]}
+
+
+def _plain_row(writer: dict[str, Any]) -> dict[str, Any]:
+    row: dict[str, Any] = writer["fields"][0]["type"][1]
+    return {**row, "fields": [{**field, "type": ["null", _plain(field["type"][1])]} for field in row["fields"]]}
 
 
 def key_schema(pipeline: PipelineName, table: TableSchema) -> dict[str, Any]:

@@ -5,7 +5,7 @@ second apply out, and compare-and-set on the stored version catches one that was
 savepoints: a table that cannot be written rolls the whole batch back, and the batch comes again without it.
 """
 
-# ruff: noqa: S608 -- DuckDB has no composer of statements: names pass through _quoted, values are parameters
+# ruff: noqa: S608 -- DuckDB has no composer of statements: names pass through quoted, values are parameters
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import fcntl
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -22,10 +22,10 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 from pydantic import BaseModel, Field
-from pyspark.sql import DataFrame
 
 from apply_spark.destination import Batch, TableChanges
-from apply_spark.destinations.duckdb_types import duckdb_type
+from apply_spark.destinations.duckdb_refusals import REFUSED, refusals, unheld_value
+from apply_spark.destinations.duckdb_types import converted, converted_row, duckdb_type, quoted
 from apply_spark.errors import (
     DestinationInUse,
     DestinationLocked,
@@ -35,13 +35,14 @@ from apply_spark.errors import (
     TableFailed,
 )
 from apply_spark.progress import Progress, TableProgress
+from apply_spark.rows import Rows
 from schemas.envelope import avro_name
 from schemas.errors import DestinationError
 from schemas.failpoints import failpoint
 from schemas.identifiers import DestinationName, Epoch, LogId
 from schemas.lsn import Lsn
 from schemas.settings import checked
-from schemas.table import Column, TableSchema
+from schemas.table import TableSchema
 
 _OWN_SCHEMA = "penstock"
 _RETRY_SECONDS = 0.01
@@ -52,14 +53,6 @@ create table if not exists {own}.destination (
     log_id varchar, lsn ubigint, epoch bigint, log_offset bigint, commit_ts bigint);
 create table if not exists {own}.tables (destination varchar, schema_name varchar, table_name varchar, progress json);
 """
-_REFUSED = (
-    duckdb.DataError,
-    duckdb.ProgrammingError,
-    duckdb.IntegrityError,
-    duckdb.NotSupportedError,
-    duckdb.DependencyException,
-)
-"""What DuckDB says of a table or a value; the other errors are about the file, the disk or the memory."""
 
 
 class DuckDbOptions(BaseModel, frozen=True, extra="forbid"):
@@ -108,23 +101,24 @@ class DuckDbDestination:
 
     def drop_table_for_copy(self, schema: TableSchema, progress: Progress) -> None:
         self._refuse_unheld_names(schema, progress)
-        columns = ", ".join(f"{_quoted(c.name)} {duckdb_type(c).name}" for c in schema.columns)
-        with self._writing(progress) as db, _refusals(schema):
-            db.execute(f"create schema if not exists {_quoted(self._catalog, schema.name.schema)}")
+        columns = ", ".join(f"{quoted(c.name)} {duckdb_type(c).name}" for c in schema.columns)
+        with self._writing(progress) as db, refusals(schema):
+            db.execute(f"create schema if not exists {quoted(self._catalog, schema.name.schema)}")
             db.execute(f"drop table if exists {self._target(schema)}")
             db.execute(f"create table {self._target(schema)} ({columns})")
 
-    def write_table_rows(self, schema: TableSchema, rows: DataFrame, progress: Progress) -> None:
-        arrow = rows.toArrow()
-        with self._writing(progress) as db, _refusals(schema):
-            self._stage(db, schema, arrow, [], "row is not null")
-            db.execute(f"insert into {self._target(schema)} select {_staged_columns(schema)} from staged")
+    def write_table_rows(self, schema: TableSchema, rows: Rows, progress: Progress) -> None:
+        arrow = rows.arrow()
+        with self._writing(progress) as db, refusals(schema), self._batch(db, schema, arrow):
+            db.execute(
+                f"insert into {self._target(schema)} select {converted_row(schema)} from batch where row is not null"
+            )
 
     def write_events(self, batch: Batch) -> None:
-        arrows = [changes.rows.toArrow() for changes in batch.tables]
+        arrows = [changes.rows.arrow() for changes in batch.tables]
         with self._writing(batch.progress) as db:
             for changes, arrow in zip(batch.tables, arrows, strict=True):
-                with _refusals(changes.schema):
+                with refusals(changes.schema):
                     self._write_table(db, changes, arrow)
 
     def save_progress(self, progress: Progress) -> None:
@@ -133,39 +127,48 @@ class DuckDbDestination:
 
     @property
     def _own(self) -> str:
-        return _quoted(self._catalog, _OWN_SCHEMA)
+        return quoted(self._catalog, _OWN_SCHEMA)
 
     def _target(self, schema: TableSchema) -> str:
-        return _quoted(self._catalog, *schema.name)
+        return quoted(self._catalog, *schema.name)
 
     def _write_table(self, db: duckdb.DuckDBPyConnection, changes: TableChanges, arrow: pa.Table) -> None:
         if changes.truncate:
             db.execute(f"delete from {self._target(changes.schema)}")
         if arrow.num_rows == 0:
             return
-        if changes.schema.key:
-            self._write_keyed(db, changes, arrow)
-        else:
+        if not changes.schema.key:
             self._write_bag(db, changes.schema, arrow)
+        elif changes.partial:
+            self._write_partial(db, changes.schema, arrow)
+        else:
+            self._write_whole(db, changes.schema, arrow)
 
-    def _write_keyed(self, db: duckdb.DuckDBPyConnection, changes: TableChanges, arrow: pa.Table) -> None:
-        schema, target = changes.schema, self._target(changes.schema)
+    def _write_whole(self, db: duckdb.DuckDBPyConnection, schema: TableSchema, arrow: pa.Table) -> None:
+        target = self._target(schema)
+        same_key = " and ".join(f"t.{quoted(c.name)} = {converted(c, 's.key')}" for c in schema.key)
+        with self._batch(db, schema, arrow):
+            db.execute(f"delete from {target} t using batch s where {same_key}")
+            failpoint("duckdb.deleted")
+            db.execute(f"insert into {target} select {converted_row(schema)} from batch where not deleted")
+
+    def _write_partial(self, db: duckdb.DuckDBPyConnection, schema: TableSchema, arrow: pa.Table) -> None:
+        target = self._target(schema)
         keys = [
-            f"{duckdb_type(column).convert(f'{struct}.{_quoted(avro_name(column.name))}')} as {prefix}{index}"
+            f"{converted(column, struct)} as {prefix}{index}"
             for struct, prefix in (("key", "k"), ("base", "b"))
             for index, column in enumerate(schema.key)
         ]
-        self._stage(db, schema, arrow, ["deleted", "missing", *keys], "true")
-        if changes.partial:
-            self._fill_missing(db, schema)
-        same_key = " and ".join(f"t.{_quoted(c.name)} = s.k{index}" for index, c in enumerate(schema.key))
+        self._stage(db, schema, arrow, ["deleted", "missing", *keys])
+        self._fill_missing(db, schema)
+        same_key = " and ".join(f"t.{quoted(c.name)} = s.k{index}" for index, c in enumerate(schema.key))
         db.execute(f"delete from {target} t using staged s where {same_key}")
         failpoint("duckdb.deleted")
         db.execute(f"insert into {target} select {_staged_columns(schema)} from staged where not deleted")
 
     def _fill_missing(self, db: duckdb.DuckDBPyConnection, schema: TableSchema) -> None:
         """Columns that were not sent come from the row that the mirror has under the base key, before any delete."""
-        at_base = " and ".join(f"t.{_quoted(c.name)} = s.b{index}" for index, c in enumerate(schema.key))
+        at_base = " and ".join(f"t.{quoted(c.name)} = s.b{index}" for index, c in enumerate(schema.key))
         lost = db.execute(
             f"""select count(*) from staged s
                  where len(missing) > 0 and not exists (select 1 from {self._target(schema)} t where {at_base})"""
@@ -179,16 +182,16 @@ class DuckDbDestination:
         for index, column in enumerate(schema.columns):
             if avro_name(column.name) in missing:
                 db.execute(
-                    f"""update staged s set c{index} = t.{_quoted(column.name)} from {self._target(schema)} t
+                    f"""update staged s set c{index} = t.{quoted(column.name)} from {self._target(schema)} t
                          where {at_base} and list_contains(s.missing, ?)""",
                     [avro_name(column.name)],
                 )
 
     def _write_bag(self, db: duckdb.DuckDBPyConnection, schema: TableSchema, arrow: pa.Table) -> None:
         """Rows without a key: so many copies come, so many go, whichever they are."""
-        self._stage(db, schema, arrow, ["net", "row_number() over () as id"], "true")
+        self._stage(db, schema, arrow, ["net", "row_number() over () as id"])
         same_row = " and ".join(
-            f"t.{_quoted(c.name)} is not distinct from s.c{index}" for index, c in enumerate(schema.columns)
+            f"t.{quoted(c.name)} is not distinct from s.c{index}" for index, c in enumerate(schema.columns)
         )
         gone = db.execute(
             f"""delete from {self._target(schema)} where rowid in (
@@ -206,33 +209,26 @@ class DuckDbDestination:
                 select {_staged_columns(schema)} from staged, range(net) where net > 0"""
         )
 
-    def _stage(
-        self, db: duckdb.DuckDBPyConnection, schema: TableSchema, arrow: pa.Table, further: list[str], where: str
-    ) -> None:
-        """The batch as a temporary table `staged`, converted; a value that DuckDB cannot hold names its column."""
-        converted = [f"{_converted(column)} as c{index}" for index, column in enumerate(schema.columns)]
-        columns = ", ".join([*further, *converted])
+    def _stage(self, db: duckdb.DuckDBPyConnection, schema: TableSchema, arrow: pa.Table, further: list[str]) -> None:
+        """The batch as a temporary table `staged`, converted."""
+        columns = ", ".join([*further, converted_row(schema)])
+        with self._batch(db, schema, arrow):
+            db.execute(f"create or replace temp table staged as select {columns} from batch")
+
+    @contextmanager
+    def _batch(self, db: duckdb.DuckDBPyConnection, schema: TableSchema, arrow: pa.Table) -> Iterator[None]:
+        """The rows under the name `batch`. Where a value does not fit its column, the column is named."""
         db.register("batch", arrow)
         try:
-            db.execute(f"create or replace temp table staged as select {columns} from batch where {where}")
-        except _REFUSED as error:
-            raise TableFailed(schema.name, self._unheld(db, schema, arrow, error)) from None
+            yield
+        except REFUSED as error:
+            db.execute("rollback")  # which also takes `batch` away
+            unheld = unheld_value(db, schema, arrow, error)
+            if unheld is None:
+                raise
+            raise TableFailed(schema.name, unheld) from None
         finally:
             db.unregister("batch")
-
-    def _unheld(
-        self, db: duckdb.DuckDBPyConnection, schema: TableSchema, arrow: pa.Table, error: duckdb.Error
-    ) -> NotHeld:
-        """Which column it was; the engine's own message holds the value, and is not repeated."""
-        kind = type(error).__name__.removesuffix("Exception")
-        db.execute("rollback")
-        db.register("batch", arrow)  # the rollback took it away
-        guilty = next((column for column in schema.columns if not _fits(db, column)), None)
-        column = f"column {guilty.name} ({duckdb_type(guilty).name})" if guilty else "a column of its key"
-        return NotHeld(
-            f"A value does not fit {column} in DuckDB ({kind} error).",
-            solution="Change the value, or leave the column out of the publication; then run `penstock resync TABLE`.",
-        )
 
     @contextmanager
     def _writing(self, progress: Progress) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -344,41 +340,8 @@ def _is_held(error: duckdb.Error) -> bool:
     return any(phrase in text for phrase in ("could not set lock", "different configuration", "already attached"))
 
 
-@contextmanager
-def _refusals(schema: TableSchema) -> Iterator[None]:
-    """What DuckDB refuses to do with a table stops that table only. DuckDB's own message may hold a value."""
-    try:
-        yield
-    except _REFUSED as error:
-        kind = type(error).__name__.removesuffix("Exception")
-        raise TableFailed(
-            schema.name,
-            NotHeld(
-                f"DuckDB refuses to write to its mirror ({kind} error): somebody dropped it or changed its shape.",
-                solution="Undo that, or run `penstock resync TABLE`: it makes the mirror anew.",
-            ),
-        ) from None
-
-
-def _fits(db: duckdb.DuckDBPyConnection, column: Column) -> bool:
-    try:
-        db.execute(f"create or replace temp table probe as select {_converted(column)} as c from batch")
-    except _REFUSED:
-        return False
-    return True
-
-
 def _folded(name: tuple[str, str]) -> tuple[str, str]:
     return name[0].lower(), name[1].lower()
-
-
-def _quoted(*names: str) -> str:
-    return ".".join('"' + name.replace('"', '""') + '"' for name in names)
-
-
-def _converted(column: Column) -> str:
-    convert: Callable[[str], str] = duckdb_type(column).convert
-    return convert(f"row.{_quoted(avro_name(column.name))}")
 
 
 def _staged_columns(schema: TableSchema) -> str:

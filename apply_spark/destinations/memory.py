@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from pydantic import BaseModel
-from pyspark.sql import DataFrame, Row
 
 from apply_spark.destination import Batch, TableChanges
 from apply_spark.errors import DestinationInUse, PartialRow, TableFailed
 from apply_spark.progress import Progress
+from apply_spark.rows import Rows
 from schemas.envelope import avro_name
 from schemas.identifiers import DestinationName, TableName
 from schemas.settings import checked
@@ -64,9 +64,9 @@ class MemoryDestination:
             self._bags[schema.name] = Counter()
         self._progress = progress
 
-    def write_table_rows(self, schema: TableSchema, rows: DataFrame, progress: Progress) -> None:
-        for (row,) in rows.collect():
-            self._insert(schema, row.asDict())
+    def write_table_rows(self, schema: TableSchema, rows: Rows, progress: Progress) -> None:
+        for copied in rows.arrow().to_pylist():
+            self._insert(schema, copied["row"])
         self._progress = progress
 
     def write_events(self, batch: Batch) -> None:
@@ -90,25 +90,25 @@ class MemoryDestination:
         if changes.truncate:
             self._keyed.get(table, {}).clear()
             self._bags.get(table, Counter()).clear()
-        events = changes.rows.collect()
+        events = changes.rows.arrow().to_pylist()
         if not changes.schema.key:
             for event in events:
-                self._bags[table][_plain(event.row)] += event.net
+                self._bags[table][_plain(event["row"].values())] += event["net"]
             return
         rows = self._keyed[table]
-        filled = [self._filled(changes.schema, event, rows) for event in events if not event.deleted]
+        filled = [self._filled(changes.schema, event, rows) for event in events if not event["deleted"]]
         for event in events:
-            rows.pop(_plain(event.key), None)
+            rows.pop(_plain(event["key"].values()), None)
         for row in filled:
             self._insert(changes.schema, row)
 
-    def _filled(self, schema: TableSchema, event: Row, rows: dict[Key, dict[str, Any]]) -> dict[str, Any]:
-        row: dict[str, Any] = event.row.asDict()
-        if event.missing:
-            base = rows.get(_plain(event.base)) if event.base is not None else None
+    def _filled(self, schema: TableSchema, event: dict[str, Any], rows: dict[Key, dict[str, Any]]) -> dict[str, Any]:
+        row: dict[str, Any] = dict(event["row"])
+        if event.get("missing"):
+            base = rows.get(_plain(event["base"].values())) if event["base"] is not None else None
             if base is None:
                 raise TableFailed(schema.name, PartialRow("A row lacks columns that were not sent, and has no base."))
-            row |= {field: base[field] for field in event.missing}
+            row |= {field: base[field] for field in event["missing"]}
         return row
 
     def _insert(self, schema: TableSchema, row: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
 from apply_spark.destination import Batch
 from apply_spark.progress import Progress
+from apply_spark.rows import Rows
 from schemas.envelope import avro_name
 from schemas.identifiers import DestinationName
 from schemas.settings import checked
@@ -41,16 +42,16 @@ class StdoutDestination:
         del progress
         self._tell(schema, "begin copy")
 
-    def write_table_rows(self, schema: TableSchema, rows: DataFrame, progress: Progress) -> None:
+    def write_table_rows(self, schema: TableSchema, rows: Rows, progress: Progress) -> None:
         del progress
-        self._print(rows, schema, F.lit("copy"))
+        self._print(rows.frame(), schema, F.lit("copy"))
 
     def write_events(self, batch: Batch) -> None:
         for changes in batch.tables:
             if changes.truncate:
                 self._tell(changes.schema, "truncate")
             event = F.when(F.col("deleted"), "delete").otherwise("upsert") if changes.schema.key else F.lit("net")
-            self._print(changes.rows, changes.schema, event)
+            self._print(changes.rows.frame(), changes.schema, event)
         sys.stdout.flush()
 
     def save_progress(self, progress: Progress) -> None:

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import duckdb
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812 -- Spark's own convention
 
 from apply_spark.destination import Batch, Destination, TableChanges
 from apply_spark.destinations.duckdb import DuckDbDestination
 from apply_spark.destinations.memory import MemoryDestination
 from apply_spark.progress import Progress, TableProgress
+from apply_spark.rows import Rows, SparkRows
 from schemas.envelope import avro_name
 from schemas.identifiers import DestinationName, Epoch, LogId, SchemaId, TableName
 from schemas.lsn import Lsn
@@ -129,7 +130,9 @@ def changes(spark: SparkSession, schema: TableSchema, *events: Event, truncate: 
         ]
     )
     with_keys = [event._replace(key=event.key or _key(schema, event.row or ())) for event in events]
-    return TableChanges(schema, truncate, a_frame(spark, with_keys, shape), any(event.missing for event in events))
+    partial = any(event.missing for event in events)
+    frame = a_frame(spark, with_keys, shape)
+    return TableChanges(schema, truncate, SparkRows(frame if partial else frame.drop("missing", "base")), partial)
 
 
 def bag_changes(
@@ -137,11 +140,11 @@ def bag_changes(
 ) -> TableChanges:
     """What the fold gives for a table without a key."""
     shape = T.StructType([T.StructField("row", _struct(schema)), T.StructField("net", T.LongType())])
-    return TableChanges(schema, truncate, a_frame(spark, nets, shape), partial=False)
+    return TableChanges(schema, truncate, SparkRows(a_frame(spark, nets, shape)), partial=False)
 
 
-def copied(spark: SparkSession, schema: TableSchema, rows: Iterable[tuple[Any, ...]]) -> DataFrame:
-    return a_frame(spark, ((row,) for row in rows), T.StructType([T.StructField("row", _struct(schema))]))
+def copied(spark: SparkSession, schema: TableSchema, rows: Iterable[tuple[Any, ...]]) -> Rows:
+    return SparkRows(a_frame(spark, ((row,) for row in rows), T.StructType([T.StructField("row", _struct(schema))])))
 
 
 def fill(

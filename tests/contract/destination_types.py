@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812 -- Spark's own convention
 
-from apply_spark.decode import decoded
+from apply_spark.decode import decoded_copy
+from apply_spark.rows import Rows, SparkRows
 from capture.transcode.reference import Transcoder, snapshot_origin
 from schemas.envelope import Op, envelope_schema
 from schemas.identifiers import Epoch, PipelineName, SchemaId, TableName
@@ -117,7 +118,7 @@ def a_table_of(samples: tuple[Sample, ...], *, key: bool) -> TableSchema:
     return a_table(a_column("id", INT8, key=key), *columns, name=TableName("public", "types"))
 
 
-def from_kafka(spark: SparkSession, table: TableSchema, *rows: Sequence[str | None]) -> DataFrame:
+def from_kafka(spark: SparkSession, table: TableSchema, *rows: Sequence[str | None]) -> Rows:
     """The rows as capture writes them to a copy topic and apply reads them there."""
     registered = RegisteredSchema(SchemaId(5), envelope_schema(PipelineName("tests"), table), table)
     transcoder = Transcoder(PipelineName("tests"), "shop", table, (registered.id, None), Epoch(1))
@@ -125,4 +126,4 @@ def from_kafka(spark: SparkSession, table: TableSchema, *rows: Sequence[str | No
     images = [tuple(None if text is None else text.encode() for text in row) for row in rows]
     records = [("topic", transcoder.value(Op.READ, None, image, origin)) for image in images]
     raw = a_frame(spark, records, T.StructType().add("topic", "string").add("value", "binary"))
-    return decoded(raw, "topic", registered).selectExpr("after as row")
+    return SparkRows(decoded_copy(raw, "topic", registered))

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
 from apply_spark.destination import Batch, Destination, TableChanges
 from apply_spark.errors import DestinationInUse, TableFailed
+from apply_spark.rows import SparkRows
 from schemas.envelope import avro_name
 from schemas.errors import Retry
 from schemas.identifiers import TableName
@@ -376,7 +377,7 @@ def test_a_row_without_a_key_is_found_again_by_values_of_every_type(
     row = ["1", *(sample.text for sample in samples)]
     destination.drop_table_for_copy(table, a_progress(1, table))
     destination.write_table_rows(table, from_kafka(spark, table, row, row), a_progress(2, table))
-    net = from_kafka(spark, table, row).withColumn("net", F.lit(-1).cast("long"))
+    net = SparkRows(from_kafka(spark, table, row).frame().withColumn("net", F.lit(-1).cast("long")))
 
     destination.write_events(a_batch(TableChanges(table, truncate=False, rows=net, partial=False)))
 

@@ -27,6 +27,7 @@ from tests.support.fold_model import (
     bag_after,
     folded,
     mirror_after,
+    missing,
     row_of,
 )
 
@@ -191,7 +192,7 @@ def test_rows_that_were_all_sent_whole_take_the_short_way_to_the_same_end(spark:
 
     _, events = folded(spark, _shuffled(_changes(sources), chance, again=0.1), KEYED)
 
-    assert not any(event.missing for event in events)
+    assert not any(missing(event) for event in events)
     assert _each_key_once(events)
     _compare(sources, events)
 
@@ -204,7 +205,7 @@ def test_rows_that_never_move_are_filled_from_their_own_past(spark: SparkSession
 
     _, events = folded(spark, _shuffled(_changes(sources), chance, again=0.1), KEYED)
 
-    assert all(event.base == event.key for event in events if event.missing)
+    assert all(event.base == event.key for event in events if missing(event))
     assert _each_key_once(events)
     _compare(sources, events)
 

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, TypeAlias
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import types as T  # noqa: N812 -- Spark's own convention
 
-from apply_spark.fold import Contents, contents_columns, fold
+from apply_spark.fold import Contents, contents_columns, fold, is_simple, latest
+from apply_spark.records import contents as contents_here
 from schemas.lsn import Lsn, Position
 from schemas.table import ReplicaIdentity, TableSchema
 from tests.support.builders import INT8, a_column, a_table
@@ -239,7 +240,7 @@ class Chance:
 
 
 def folded(spark: SparkSession, changes: Iterable[Change], schema: TableSchema) -> tuple[bool, list[Row]]:
-    """Whether the interval truncates, and what is left of its changes, as apply makes both."""
+    """Whether the interval truncates, and what is left of its changes; where it can be folded in two ways, by both."""
     image = _IMAGE if schema.key else _BAG_IMAGE
     shape = T.StructType(
         [
@@ -253,6 +254,7 @@ def folded(spark: SparkSession, changes: Iterable[Change], schema: TableSchema) 
         ]
     )
     rows = a_frame(spark, changes, shape)
+    here = rows.toArrow()
     (found,) = rows.agg(*contents_columns()).collect()
     truncated = found.truncated_at
     contents = Contents(
@@ -262,7 +264,20 @@ def folded(spark: SparkSession, changes: Iterable[Change], schema: TableSchema) 
         moves=found.moves,
         truncated_at=Position(Lsn(truncated[0]), truncated[1]) if truncated else None,
     )
-    return contents.truncated_at is not None, fold(rows, schema, contents).collect()
+    assert contents_here(here) == contents
+    events = fold(rows, schema, contents).collect()
+    if is_simple(here, schema, contents):
+        assert _sorted(spark.createDataFrame(latest(here, schema, contents)).collect()) == _sorted(events)
+    return contents.truncated_at is not None, events
+
+
+def _sorted(events: list[Row]) -> list[Row]:
+    return sorted(events, key=lambda event: tuple(event.key))
+
+
+def missing(event: Row) -> list[str]:
+    """What was not sent; rows that were all sent whole do not speak of it."""
+    return list(event.missing) if "missing" in event else []
 
 
 def mirror_after(before: dict[Key, Values], events: Iterable[Row]) -> dict[Key, Values]:
@@ -271,7 +286,7 @@ def mirror_after(before: dict[Key, Values], events: Iterable[Row]) -> dict[Key, 
     for event in events:
         if not event.deleted:
             row = event.row.asDict()
-            if event.missing:
+            if missing(event):
                 assert event.base is not None, f"{event.key} lacks {event.missing} and has no base"
                 assert tuple(event.base) in before, f"{event.key} lacks {event.missing}; nothing is at {event.base}"
                 base = dict(zip(row, before[tuple(event.base)], strict=True))

@@ -1,0 +1,74 @@
+"""Copied rows from their topic to Arrow, piece by piece: while one piece is written, Spark reads the next."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from apply_spark.decode import decoded_copy
+from apply_spark.errors import TableFailed
+from apply_spark.progress import TableProgress
+from apply_spark.read import OffsetRange, checked, raw_records
+from schemas.connections import KafkaConfig
+from schemas.errors import LogError
+from schemas.topics import Topics
+from stores.kafka_log import KafkaLog
+from stores.schema_topic import SchemaTopic
+
+
+class _Ahead(NamedTuple):
+    """A piece that is being read, or was."""
+
+    topic: str
+    piece: OffsetRange
+    rows: Future[pa.Table]
+
+
+class CopyReader:
+    """Reads the copy topics of a pipeline. At most two pieces are in memory. `with` ends its thread."""
+
+    def __init__(
+        self, spark: SparkSession, kafka: KafkaConfig, topics: Topics, log: KafkaLog, schemas: SchemaTopic
+    ) -> None:
+        self._spark = spark
+        self._kafka = kafka
+        self._topics = topics
+        self._log = log
+        self._schemas = schemas
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="copy-ahead")
+        self._ahead: _Ahead | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def rows(self, table: TableProgress, piece: OffsetRange, then: OffsetRange | None) -> pa.Table:
+        """A piece of a table's copy, with the one column `row`; `then` is the piece that is wanted next."""
+        topic = self._topics.copy(table.table, table.generation)
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or (ahead.topic, ahead.piece) != (topic, piece):
+            ahead = self._begun(table, topic, piece)
+        rows = ahead.rows.result()
+        if then is not None:
+            self._ahead = self._begun(table, topic, then)
+        return rows
+
+    def _begun(self, table: TableProgress, topic: str, piece: OffsetRange) -> _Ahead:
+        try:
+            ranges = checked(self._log, {topic: piece})
+        except LogError as error:
+            raise TableFailed(table.table, error) from error
+        schema = self._schemas.get(table.schema_id)
+
+        def read() -> pa.Table:
+            return decoded_copy(raw_records(self._spark, self._kafka, ranges), topic, schema).toArrow()
+
+        return _Ahead(topic, piece, self._pool.submit(read))

@@ -1,0 +1,289 @@
+"""An interval from real topics to folded changes: in this process where it is within the budget, else in Spark."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from apply_spark import reader as reader_module
+from apply_spark.copies import CopyReader
+from apply_spark.errors import TableFailed
+from apply_spark.intervals import Budget, Interval
+from apply_spark.progress import TableProgress
+from apply_spark.read import OffsetRange
+from apply_spark.reader import IntervalReader
+from capture.transcode.reference import Origin, Transcoder
+from console.local_stack.kafka import LocalKafka
+from schemas.checkpoint import Moved
+from schemas.connections import KafkaConfig
+from schemas.envelope import Op, envelope_schema
+from schemas.identifiers import Epoch, LogId, PipelineName, SchemaId, TableName
+from schemas.lsn import Lsn
+from schemas.phases import Ready
+from schemas.table import TableSchema
+from schemas.topics import Topics
+from stores.kafka_log import KafkaLog, TopicKind
+from stores.schema_topic import SchemaTopic
+from tests.support.builders import INT8, a_column, a_table
+
+NOW, ZOMBIE = Epoch(7), Epoch(6)
+FLOAT8 = 701
+BUDGETS = {"here": Budget(rows=200_000, bytes=2**28), "in Spark": Budget(rows=0, bytes=0)}
+
+
+def orders(name: str = "orders", number: int = 1, **other: Any) -> TableSchema:  # noqa: ANN401 -- fields of a column
+    columns = (a_column("id", INT8, nullable=False, key=True), replace(a_column("note"), **other))
+    return a_table(*columns, name=TableName("public", name), table_id=16_384 + number)
+
+
+@dataclass
+class Written:
+    """Topics with records as capture writes them, and what a checkpoint says of them."""
+
+    kafka: KafkaConfig
+    log: KafkaLog
+    spark: SparkSession
+    budget: Budget
+    moved: dict[tuple[str, SchemaId], Moved] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.pipeline = PipelineName(f"r{secrets.token_hex(4)}")
+        self.topics = Topics(self.pipeline)
+        self.log.create(self.topics.schemas, TopicKind.LATEST)
+        self.schemas = SchemaTopic(self.kafka, self.log, self.topics.schemas)
+        self.producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers, "linger.ms": 5})
+
+    def register(self, table: TableSchema) -> SchemaId:
+        return self.schemas.register(envelope_schema(self.pipeline, table), table)
+
+    def write(
+        self,
+        table: TableSchema,
+        *changes: tuple[Op, tuple[Any, ...] | None, tuple[Any, ...] | None],
+        lsn: int = 100,
+        epoch: Epoch = NOW,
+        counted: int | None = None,
+        ordinal: int = 0,
+    ) -> None:
+        """Changes of one transaction; `counted` is what the checkpoint says, where that is not how many there are."""
+        topic, schema = self.topics.changes(table.name), self.register(table)
+        self.log.ensure(topic, TopicKind.RECORDS)
+        transcoder = Transcoder(self.pipeline, "shop", table, (schema, None), epoch)
+        for number, (op, before, after) in enumerate(changes, ordinal):
+            origin = Origin(commit_lsn=lsn, commit_ts=1, xid=1, lsn=lsn, ordinal=number)
+            self.producer.produce(topic, transcoder.value(op, _texts(before), _texts(after), origin))
+        self.producer.flush()
+        known = self.moved.get((topic, schema), Moved(topic, schema, 0, 0))
+        rows = len(changes) if counted is None else counted
+        self.moved[topic, schema] = replace(known, rows=known.rows + rows, bytes=known.bytes + 100 * rows)
+
+    def progress(self, table: TableSchema, lsn: int = 50) -> TableProgress:
+        return TableProgress(
+            table=table.name,
+            phase=Ready(),
+            generation=Lsn(1),
+            schema_id=self.register(table),
+            lsn=Lsn(lsn),
+            epoch=NOW,
+            log_offset=0,
+            topic_offset=0,
+        )
+
+    def interval(self) -> Interval:
+        """Of the window [100, 200)."""
+        moved = {key: each for key, each in self.moved.items() if each.rows}
+        return Interval(
+            log_id=LogId("log"),
+            epoch=NOW,
+            start=Lsn(100),
+            lsn=Lsn(200),
+            commit_ts=1,
+            emitted_at=1,
+            moved=moved,
+            ends={topic: self.log.ends([topic])[topic][0] for topic, _ in moved},
+            markers=(),
+            next_offset=1,
+            opens=False,
+        )
+
+    @property
+    def reader(self) -> IntervalReader:
+        return IntervalReader(self.spark, self.kafka, self.topics, self.log, self.schemas, self.budget)
+
+    def changes(self, *tables: TableProgress) -> dict[str, list[tuple[Any, ...]]]:
+        """By table: (deleted, key, row) in the order of the keys; or (net, row)."""
+        with self.reader.changes(self.interval(), tables) as changes:
+            return {each.schema.name.name: _events(each.rows.arrow()) for each in changes}
+
+
+@pytest.fixture(params=list(BUDGETS))
+def written(request: pytest.FixtureRequest, kafka: LocalKafka, spark: SparkSession) -> Iterator[Written]:
+    config = KafkaConfig(bootstrap_servers=kafka.bootstrap_servers)
+    with KafkaLog(config) as log:
+        yield Written(config, log, spark, BUDGETS[request.param])
+
+
+def test_many_tables_are_read_and_folded_together(written: Written) -> None:
+    tables = [orders(f"t{number}", number) for number in range(5)]
+    for number, table in enumerate(tables):
+        written.write(
+            table,
+            (Op.CREATE, None, (number, "a")),
+            (Op.UPDATE, None, (number, "b")),
+            (Op.CREATE, None, (-1, "c")),
+            (Op.DELETE, (-1, None), None),
+        )
+
+    changes = written.changes(*[written.progress(table) for table in tables])
+
+    assert changes == {
+        f"t{number}": _in_order([(True, (-1,), None), (False, (number,), (number, "b"))]) for number in range(5)
+    }
+
+
+def test_tables_that_do_not_fit_one_job_take_more(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader_module, "_MOST_COLUMNS", 4)
+    monkeypatch.setattr(reader_module, "_LARGE_ROWS", 3)
+    tables = [orders(f"t{number}", number) for number in range(6)]
+    for number, table in enumerate(tables):
+        written.write(table, *[(Op.CREATE, None, (row, "a")) for row in range(1 + number)])
+
+    changes = written.changes(*[written.progress(table) for table in tables])
+
+    assert changes == {f"t{number}": [(False, (row,), (row, "a")) for row in range(1 + number)] for number in range(6)}
+
+
+def test_two_schemas_of_one_table_are_folded_together(written: Written) -> None:
+    before, after = orders(), orders(nullable=False)
+    written.write(before, (Op.CREATE, None, (1, "old")), (Op.CREATE, None, (2, "old")))
+    written.write(after, (Op.UPDATE, None, (1, "new")), lsn=101)
+
+    changes = written.changes(written.progress(after))
+
+    assert changes == {"orders": [(False, (1,), (1, "new")), (False, (2,), (2, "old"))]}
+
+
+def test_what_was_delivered_twice_counts_once(written: Written) -> None:
+    written.write(orders(), (Op.CREATE, None, (1, "a")), (Op.UPDATE, None, (1, "b")))
+    written.write(orders(), (Op.CREATE, None, (1, "a")), counted=0)
+
+    assert written.changes(written.progress(orders())) == {"orders": [(False, (1,), (1, "b"))]}
+
+
+def test_a_bag_that_was_delivered_twice_counts_once(written: Written) -> None:
+    bag = a_table(a_column("note"), name=TableName("public", "bag"))
+    written.write(bag, (Op.CREATE, None, ("a",)), (Op.CREATE, None, ("a",)))
+    written.write(bag, (Op.CREATE, None, ("a",)), counted=0)
+
+    assert written.changes(written.progress(bag)) == {"bag": [(1, ("a",)), (1, ("a",))]}
+
+
+@pytest.mark.parametrize("doubled", [0, 1])
+def test_a_row_that_was_counted_and_is_not_there_stops_its_table(written: Written, doubled: int) -> None:
+    """Also where a double hides it in the number of records."""
+    written.write(orders("whole", 2), (Op.CREATE, None, (1, "a")))
+    written.write(orders(), (Op.CREATE, None, (1, "a")), (Op.CREATE, None, (2, "a")), counted=3)
+    written.write(orders(), *[(Op.CREATE, None, (1, "a"))] * 2 * doubled, counted=0)
+
+    with pytest.raises(TableFailed) as caught:
+        written.changes(written.progress(orders("whole", 2)), written.progress(orders()))
+
+    assert caught.value.table == orders().name
+    assert "resync" in caught.value.solution
+
+
+def test_what_a_zombie_wrote_and_what_lies_outside_the_window_is_no_part(written: Written) -> None:
+    written.write(orders(), (Op.CREATE, None, (1, "zombie")), (Op.CREATE, None, (9, "zombie")), epoch=ZOMBIE, counted=0)
+    written.write(orders(), (Op.CREATE, None, (2, "before")), lsn=99, counted=0)
+    written.write(orders(), (Op.CREATE, None, (3, "first")), lsn=100)
+    written.write(orders(), (Op.CREATE, None, (4, "last")), lsn=199)
+    written.write(orders(), (Op.CREATE, None, (5, "after")), lsn=200, counted=0)
+    written.write(orders(), (Op.UPDATE, None, (4, "zombie")), lsn=199, epoch=ZOMBIE, counted=0, ordinal=5)
+
+    changes = written.changes(written.progress(orders()))
+
+    assert changes == {"orders": [(False, (3,), (3, "first")), (False, (4,), (4, "last"))]}
+
+
+def test_a_table_that_holds_part_of_the_window_gets_the_rest(written: Written) -> None:
+    written.write(orders(), (Op.CREATE, None, (1, "held")), (Op.TRUNCATE, None, None), lsn=149)
+    written.write(orders(), (Op.CREATE, None, (2, "new")), lsn=150)
+    interval, table = written.interval(), written.progress(orders(), lsn=150)
+
+    with written.reader.changes(interval, [table]) as (changes,):
+        events = _events(changes.rows.arrow())
+
+    assert not changes.truncate
+    assert events == [(False, (2,), (2, "new"))]
+
+
+def test_what_a_table_holds_already_may_have_another_shape(kafka: LocalKafka, spark: SparkSession) -> None:
+    with KafkaLog(KafkaConfig(bootstrap_servers=kafka.bootstrap_servers)) as log:
+        written = Written(KafkaConfig(bootstrap_servers=kafka.bootstrap_servers), log, spark, BUDGETS["here"])
+        written.write(a_table(a_column("id", INT8, key=True)), (Op.CREATE, None, (1,)), lsn=149)
+        written.write(orders(), (Op.CREATE, None, (2, "new")), lsn=150)
+
+        assert written.changes(written.progress(orders(), lsn=150)) == {"orders": [(False, (2,), (2, "new"))]}
+        assert written.changes(written.progress(orders(), lsn=151)) == {}
+
+
+def test_a_truncate_takes_what_was_before_it(written: Written) -> None:
+    written.write(orders(), (Op.CREATE, None, (1, "old")), (Op.TRUNCATE, None, None), (Op.CREATE, None, (2, "new")))
+
+    with written.reader.changes(written.interval(), [written.progress(orders())]) as (changes,):
+        events = _events(changes.rows.arrow())
+
+    assert changes.truncate
+    assert events == [(False, (2,), (2, "new"))]
+
+
+def test_keys_that_are_equal_and_have_other_bytes_are_one_key(written: Written) -> None:
+    table = a_table(a_column("id", FLOAT8, nullable=False, key=True), a_column("note"))
+    written.write(table, (Op.CREATE, None, ("-0", "a")), (Op.UPDATE, None, ("0", "b")), (Op.UPDATE, None, ("NaN", "c")))
+
+    changes = written.changes(written.progress(table))
+
+    assert sorted(row[1] for _, _, row in changes["orders"]) == ["b", "c"]
+
+
+@pytest.mark.parametrize("second", [OffsetRange(6, 9), OffsetRange(7, 9)], ids=["as told before", "another one"])
+def test_a_piece_of_a_copy_has_its_rows_and_no_others(written: Written, second: OffsetRange) -> None:
+    table = written.progress(orders())
+    topic = written.topics.copy(table.table, table.generation)
+    written.log.create(topic, TopicKind.RECORDS)
+    transcoder = Transcoder(written.pipeline, "shop", orders(), (table.schema_id, None), NOW)
+    for number in range(10):
+        origin = Origin(commit_lsn=1, commit_ts=1, xid=None, lsn=1, ordinal=number)
+        written.producer.produce(topic, transcoder.value(Op.READ, None, _texts((number, None)), origin))
+    written.producer.flush()
+
+    with CopyReader(written.spark, written.kafka, written.topics, written.log, written.schemas) as copies:
+        pieces = [copies.rows(table, OffsetRange(3, 6), OffsetRange(6, 9)), copies.rows(table, second, None)]
+
+    assert [[row["row"]["id"] for row in piece.to_pylist()] for piece in pieces] == [[3, 4, 5], list(range(*second))]
+
+
+def _texts(row: tuple[Any, ...] | None) -> tuple[bytes | None, ...] | None:
+    return None if row is None else tuple(None if value is None else str(value).encode() for value in row)
+
+
+def _events(rows: pa.Table) -> list[tuple[Any, ...]]:
+    return _in_order(
+        [
+            (row["deleted"], tuple(row["key"].values()), row["row"] and tuple(row["row"].values()))
+            if "key" in row
+            else (row["net"], tuple(row["row"].values()))
+            for row in rows.to_pylist()
+        ]
+    )
+
+
+def _in_order(events: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return sorted(events, key=lambda event: event[1])
