@@ -10,6 +10,7 @@ import secrets
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -26,6 +27,12 @@ from stores.kafka_log import BrokerUnreachable, KafkaLog, log_error
 _FULL_ENDS_EVERY = 1000
 _SLICE_SECONDS = 0.2
 _SCAN = 1000
+
+
+class RecordsLost(LogError):
+    """Kafka took records and does not have them: a topic was deleted or made anew while capture wrote to it."""
+
+    solution = "Start capture again: it goes on from its last checkpoint. Leave the pipeline's topics to it."
 
 
 def new_epoch() -> Epoch:
@@ -117,6 +124,7 @@ class CheckpointWriter:
         """Closes the window [last lsn, lsn). The producer's flush has returned before."""
         assert lsn >= self.lsn, "a checkpoint never goes back"  # noqa: S101 -- an invariant of the protocol
         ends = self._measure({each.topic for each in moved})
+        self._check_growth(ends, moved)
         self._ends |= ends
         self._written += 1
         if self._written % _FULL_ENDS_EVERY == 0:
@@ -127,6 +135,16 @@ class CheckpointWriter:
             )
         )
         self.lsn = lsn
+
+    def _check_growth(self, ends: Mapping[str, tuple[int, ...]], moved: tuple[Moved, ...]) -> None:
+        """A checkpoint never covers a hole: each topic is longer by the rows that were sent, at least."""
+        sent = Counter[str]()
+        for each in moved:
+            sent[each.topic] += each.rows
+        for topic, rows in sent.items():
+            grown = ends[topic][0] - self._ends.get(topic, (0,))[0]
+            if grown < rows:
+                raise RecordsLost(f"{rows} records were sent to {topic}, and it is longer by {grown} only.")
 
     def _measure(self, topics: set[str]) -> dict[str, tuple[int, ...]]:
         while True:

@@ -57,7 +57,7 @@ class CaptureTuning(BaseModel, frozen=True, extra="forbid"):
         default=timedelta(milliseconds=500), description="Longest time between two checkpoints while changes flow."
     )
     checkpoint_rows: int = Field(
-        default=50_000, ge=1, description="Most rows between two checkpoints, if commits allow."
+        default=100_000, ge=1, description="Most rows between two checkpoints, if commits allow."
     )
     idle_interval: timedelta = Field(
         default=timedelta(seconds=2), description="Time between two checkpoints while nothing is published."

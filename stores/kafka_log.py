@@ -201,6 +201,13 @@ class KafkaLog:
         if start >= end:
             return
         consumer = self._assign(topic, start)
+        try:
+            yield from self._from(consumer, topic, end)
+        finally:
+            if self._consumer is consumer:
+                consumer.unassign()  # or it would go on fetching
+
+    def _from(self, consumer: Consumer, topic: str, end: int) -> Iterator[Record]:
         silent = 0.0
         while True:
             message = consumer.poll(_POLL_SECONDS)
@@ -239,6 +246,7 @@ class KafkaLog:
                     "enable.auto.commit": False,
                     "enable.partition.eof": True,
                     "auto.offset.reset": "earliest",
+                    "fetch.wait.max.ms": 10,  # what is read is there; the next read waits for this one's last fetch
                     "log_level": 0,
                 }
             )

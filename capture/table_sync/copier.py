@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
+from capture.producer import BoundedProducer
 from capture.publication import PublishedTable, filenode
 from capture.table_sync.ranges import CopyRange
 from capture.table_sync.rows import copied_rows
-from capture.table_sync.sender import RowSender
 from capture.transcode.contract import TableTranscoder
 from capture.transcode.reference import snapshot_origin
 from schemas.identifiers import SchemaId
@@ -56,7 +56,7 @@ class Source:
 
     session: psycopg.Connection
     transcoder: TableTranscoder
-    sender: RowSender
+    producer: BoundedProducer
     alive: Callable[[], None]
 
 
@@ -76,14 +76,14 @@ def copy_range(
     command = copy_command(job.table, part).as_bytes(session)
     size, next_report = 0, time.monotonic() + _REPORT_SECONDS
     for batch in copied_rows(session, command, source.transcoder, origin, source.alive):
-        source.sender.send(job.topic, batch.records)
+        source.producer.send_batch(job.topic, batch.records)
         size += batch.size
         if time.monotonic() >= next_report:
             source.alive()
             report(Copied(origin.ordinal - part.first_ordinal, size, final=False))
             next_report = time.monotonic() + _REPORT_SECONDS
     session.execute("commit")
-    source.sender.flush()
+    source.producer.flush()
     return Copied(origin.ordinal - part.first_ordinal, size, final=True)
 
 

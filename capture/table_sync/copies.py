@@ -94,6 +94,11 @@ class Copies:
     def tables(self) -> set[TableName]:
         return {copy.name for copy in self._tables}
 
+    def warm(self, ranges: int) -> None:
+        """Starts workers for so many ranges, so that they are ready when the snapshot is."""
+        while len(self._busy) + len(self._idle) < min(ranges, self._most_workers):
+            self._idle.append(Worker(self._settings))
+
     def add(self, copy: TableCopying) -> None:
         self._tables.append(copy)
         self._tables.sort(key=lambda each: -each.job.table.size)

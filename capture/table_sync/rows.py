@@ -11,17 +11,15 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import psycopg
 from psycopg import pq
 from psycopg.errors import error_from_result, lookup
 
+from capture.producer import Records
 from capture.transcode.contract import TableTranscoder
 from capture.transcode.reference import Origin
-
-Records: TypeAlias = list[dict[str, bytes | None]]
-"""As produce_batch takes them."""
 
 
 class Batch(NamedTuple):

@@ -24,7 +24,7 @@ from capture.publication import PublishedTable, published_tables
 from capture.replication_connection import session_dsn
 from capture.table_sync.copier import Copied, FileChanged, TableJob
 from capture.table_sync.copies import Copies, Round, TableCopying
-from capture.table_sync.ranges import divide
+from capture.table_sync.ranges import CopyRange, divide
 from capture.table_sync.snapshot import HeldSnapshot
 from capture.table_sync.worker import Failed, Report, WorkerSettings
 from capture.tables import Registrar
@@ -175,6 +175,7 @@ class TableSync:
         that it no longer had at the snapshot."""
         topics = {table.name: self.registrar.change_topic(table.name) for table in tables}
         place = self.place()
+        self._copies.warm(sum(len(self._ranges(table)) for table in tables))
         log.info("taking a snapshot", tables=[str(table.name) for table in tables])
         held = HeldSnapshot(self.config.source.dsn.get_secret_value(), self.config.pipeline, self.stop)
         now = {table.name: table for table in published_tables(session, self.config.source.publication)}
@@ -214,10 +215,13 @@ class TableSync:
             )
             self._finishing.discard(table.name)
             job = TableJob(table, ids, held.id, held.lsn, topic)
-            ranges = divide(table, self.config.tuning.copy_ranges_per_table, self.config.tuning.copy_range_size)
+            ranges = self._ranges(table)
             self._copies.add(TableCopying(job, this_round, ranges))
             log.info("table copy started", table=str(table.name), generation=str(held.lsn), ranges=len(ranges))
         this_round.leave()
+
+    def _ranges(self, table: PublishedTable) -> list[CopyRange]:
+        return divide(table, self.config.tuning.copy_ranges_per_table, self.config.tuning.copy_range_size)
 
     def _conclude(self, copy: TableCopying, outcome: Report | None) -> None:
         name = copy.name

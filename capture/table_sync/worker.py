@@ -18,10 +18,10 @@ import structlog
 from pydantic import ByteSize
 
 from capture.errors import source_error
+from capture.producer import BoundedProducer
 from capture.replication_connection import session_dsn
 from capture.table_sync.copier import Copied, FileChanged, Source, TableJob, copy_range
 from capture.table_sync.ranges import CopyRange
-from capture.table_sync.sender import RowSender
 from capture.transcode import choose
 from schemas.connections import KafkaConfig
 from schemas.errors import PenstockError
@@ -83,7 +83,7 @@ def work(settings: WorkerSettings, pipe: Connection) -> None:
 def _serve(settings: WorkerSettings, pipe: Connection, check_parent: Callable[[], None]) -> None:
     what = "opening a session for a copy"
     try:
-        sender = RowSender(settings.kafka, settings.memory, check_parent)
+        producer = BoundedProducer(settings.kafka, settings.memory, check_parent)
         dsn = session_dsn(settings.dsn, application_name="penstock copy")
         with closing(psycopg.connect(dsn, autocommit=True)) as session:  # no rollback: a COPY may be under way
             while True:
@@ -92,7 +92,7 @@ def _serve(settings: WorkerSettings, pipe: Connection, check_parent: Callable[[]
                 transcoder = choose.transcoder(
                     settings.pipeline, settings.database, task.job.table.schema, task.job.schema_ids, settings.epoch
                 )
-                source = Source(session, transcoder, sender, check_parent)
+                source = Source(session, transcoder, producer, check_parent)
                 pipe.send(copy_range(task.job, task.part, source, pipe.send))
     except ValueNotCarried as error:
         pipe.send(Failed(error.reason, error.solution, permanent=True))

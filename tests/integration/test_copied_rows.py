@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from pydantic import ByteSize
 
+from capture.producer import BoundedProducer
 from capture.publication import published_tables
 from capture.replication_connection import session_dsn
 from capture.table_sync.rows import Records, _encrypted, _from_socket, _through_libpq
-from capture.table_sync.sender import RowSender
 from capture.transcode import choose
 from capture.transcode.reference import snapshot_origin
 from console.local_stack.kafka import LocalKafka
@@ -121,10 +121,10 @@ def some_records(count: int, size: int) -> Records:
 
 def test_a_full_queue_is_waited_for_and_every_record_arrives_once(kafka: LocalKafka, topic: str) -> None:
     config = KafkaConfig(bootstrap_servers=kafka.bootstrap_servers, max_record=ByteSize(1024**2))
-    sender = RowSender(config, ByteSize(1024**2), lambda: None)
+    sender = BoundedProducer(config, ByteSize(1024**2), lambda: None)
 
     for _ in range(20):
-        sender.send(topic, some_records(5_000, 500))
+        sender.send_batch(topic, some_records(5_000, 500))
     sender.flush()
 
     with KafkaLog(config) as log:
@@ -133,19 +133,19 @@ def test_a_full_queue_is_waited_for_and_every_record_arrives_once(kafka: LocalKa
 
 def test_a_record_that_is_too_large_for_the_producer_names_the_setting(kafka: LocalKafka, topic: str) -> None:
     config = KafkaConfig(bootstrap_servers=kafka.bootstrap_servers, max_record=ByteSize(1024**2))
-    sender = RowSender(config, ByteSize(1024**2), lambda: None)
+    sender = BoundedProducer(config, ByteSize(1024**2), lambda: None)
 
     with pytest.raises(ValueNotCarried) as caught:
-        sender.send(topic, some_records(1, 2 * 1024**2))
+        sender.send_batch(topic, some_records(1, 2 * 1024**2))
 
     assert "kafka.max_record" in caught.value.solution
 
 
 def test_a_record_that_the_broker_refuses_fails_the_copy(kafka: LocalKafka) -> None:
     topic = make_topic(kafka, {"max.message.bytes": "1000"})
-    sender = RowSender(KafkaConfig(bootstrap_servers=kafka.bootstrap_servers), ByteSize(1024**2), lambda: None)
+    sender = BoundedProducer(KafkaConfig(bootstrap_servers=kafka.bootstrap_servers), ByteSize(1024**2), lambda: None)
 
-    sender.send(topic, [{"key": None, "value": secrets.token_bytes(50_000)}])
+    sender.send_batch(topic, [{"key": None, "value": secrets.token_bytes(50_000)}])
 
     with pytest.raises(LogError):
         sender.flush()
