@@ -2,7 +2,8 @@
 
 What is counted begins with the first progress that the destination told and ends with the last, so that neither the
 start of the JVM nor, for changes, the first interval is in it. Where one interval holds most of the rows, what is
-counted begins with the process instead, and the figure `from_process_start` says so.
+counted begins with the process instead, and the figure `from_process_start` says so. `warm` is the second half of the
+rows: by then the JVM has compiled what it runs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _TINY_SECONDS = 1.0
 _INTERVALS = "penstock_apply_interval_seconds"
 
 
-def apply_copied_rows(servers: Servers, pipeline: Pipeline, table: TableName, rows: int) -> Measurement:
+def apply_copied_rows(servers: Servers, pipeline: Pipeline, table: TableName, rows: int) -> dict[str, Measurement]:
     began = time.time()
     pipeline.start("apply")
     pipeline.wait_until_ready([table.name])
@@ -38,7 +39,10 @@ def apply_copied_rows(servers: Servers, pipeline: Pipeline, table: TableName, ro
         if report.table == table
     }
     timeline, figures = _counted(Timeline(tuple(sorted(points))), rows, began)
-    found = _part(servers, timeline, 0, rows, figures)
+    found = {
+        "apply/copy": _part(servers, timeline, 0, rows, figures),
+        "apply/copy/warm": _part(servers, timeline, rows / 2, rows, figures),
+    }
     pipeline.stop("apply")
     return found
 
@@ -53,7 +57,10 @@ def apply_changes(
     total = sum(count for _, count in segments)
     timeline, figures = _counted(applied(checkpoints, pipeline.feedbacks(feedback)), total, began)
     edges = [0, *accumulate(count for _, count in segments)]
-    found = {"apply/changes": _part(servers, timeline, 0, edges[3], figures)}
+    found = {
+        "apply/changes": _part(servers, timeline, 0, edges[3], figures),
+        "apply/changes/warm": _part(servers, timeline, edges[3] / 2, edges[3], figures),
+    }
     for (name, _), (low, high) in zip(segments, pairwise(edges), strict=True):
         if high > timeline.points[0][1]:
             found[f"apply/changes/{name}"] = _part(servers, timeline, low, high, figures)

@@ -77,7 +77,7 @@ class CopyGroup:
 
     def _apply(self, turn: int) -> Mapping[str, Measurement]:
         with self._pipelines.pop(turn) as pipeline:
-            return {"apply/copy": apply_copied_rows(self._servers, pipeline, _ORDERS, self._sizes.copy_rows)}
+            return apply_copied_rows(self._servers, pipeline, _ORDERS, self._sizes.copy_rows)
 
 
 def _copy_span(checkpoints: Sequence[Checkpoint]) -> tuple[float, float, CopyFinished]:

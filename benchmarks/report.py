@@ -117,7 +117,12 @@ def _copy(result: Result) -> str:
 
 
 def _apply(result: Result) -> str:
-    names = {"apply/copy": "**copied rows**", "apply/changes": f"**changes**: {_SEGMENTS['backlog']}"}
+    names = {
+        "apply/copy": "copied rows",
+        "apply/copy/warm": "**copied rows**, warm",
+        "apply/changes": f"changes: {_SEGMENTS['backlog']}",
+        "apply/changes/warm": "**changes**, warm",
+    }
     names |= {f"apply/changes/{name}": f"changes: {label}" for name, label in _SEGMENTS.items()}
     names["end_to_end"] = "**end to end**, writing included"
     text = _rates(result, names)
