@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TypeVar
 
 from capture.acknowledgement import Acknowledgement
 from capture.metrics import ACKNOWLEDGED_LSN
 from capture.replication_connection import ReplicationConnection
+
+_SLICE_SECONDS = 0.1
+T = TypeVar("T")
 
 
 class Pulse:
@@ -17,10 +23,18 @@ class Pulse:
         self._acknowledgement = acknowledgement
         self._seconds = seconds
         self._last = time.monotonic()
+        self._beside = ThreadPoolExecutor(1, "beside-the-pulse")
 
     def beat(self) -> None:
         if time.monotonic() - self._last >= self._seconds:
             self.report()
+
+    def during(self, work: Callable[[], T]) -> T:
+        """Does what may wait long for Kafka, and beats meanwhile. `work` does not touch the stream's connection."""
+        future = self._beside.submit(work)
+        while not wait([future], _SLICE_SECONDS).done:
+            self.beat()
+        return future.result()
 
     def report(self, *, ask_for_reply: bool = False) -> None:
         flushed = self._acknowledgement.flushed

@@ -103,7 +103,7 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
     acknowledgement = Acknowledgement(config.acknowledge.policy, config.destinations, log_id, released, feedback)
     pulse = Pulse(connection, acknowledgement, _status_seconds(session, config))
     producer = BoundedProducer(config.kafka, config.tuning.producer_memory, pulse.beat)
-    writer = CheckpointWriter(config.kafka, kafka, topics.checkpoints, log_id, epoch, pulse.beat)
+    writer = CheckpointWriter(config.kafka, kafka, topics.checkpoints, log_id, epoch)
     control_from = last[1].control if last else 0
     changes = {topic for topic in kafka.topics() if topics.table_of_changes(topic) is not None}
     writer.open(start, changes, last[1].commit_ts if last else 0, control_from)

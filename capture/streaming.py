@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol, assert_never
 
 import structlog
@@ -169,7 +170,7 @@ class Stream:
         for marker in self._desk.drain():
             markers.append(marker)
             if isinstance(marker, CopyStarted):
-                changed = self._tables.copy_started(marker)
+                changed = self._pulse.during(partial(self._tables.copy_started, marker))
                 if changed is not None:
                     self._desk.request(changed.table)
                     markers.append(changed)
@@ -180,7 +181,10 @@ class Stream:
         moved = tuple(Moved(topic, schema, rows, size) for (topic, schema), (rows, size) in pump.moved().items())
         markers = tuple(self._markers)
         self._producer.flush()
-        self._writer.cut(Lsn(pump.safe), moved, pump.origin.commit_ts, self._control.next_offset, markers)
+        cut = partial(
+            self._writer.cut, Lsn(pump.safe), moved, pump.origin.commit_ts, self._control.next_offset, markers
+        )
+        self._pulse.during(cut)
         self._desk.written(markers)
         self._markers.clear()
         pump.reset()
@@ -204,7 +208,8 @@ class Stream:
             case Delete(relation=relation, old=old):
                 self._row(self._tables[relation], Op.DELETE, old, None, frame.start)
             case Relation():
-                changed = self._tables.met(message, Lsn(origin.commit_lsn), origin.ordinal)
+                met = partial(self._tables.met, message, Lsn(origin.commit_lsn), origin.ordinal)
+                changed = self._pulse.during(met)
                 if changed is not None:
                     log.warning("table changed its shape, copying it again", table=str(changed.table))
                     self._desk.request(changed.table)
