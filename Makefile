@@ -6,7 +6,7 @@ SECONDS ?= 0
 RESULT ?= benchmarks/results/$(shell date -u +%F)-$(shell git rev-parse --short HEAD).json
 RESULT := $(RESULT)
 
-.PHONY: demo build-kernel test lint types imports unit test-unit integration fuzz bench bench-quick format clean
+.PHONY: demo build-kernel test lint types imports test-unit test-unit-reference integration fuzz bench bench-quick format clean
 
 $(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/transcode/*.pyx capture/transcode/*.pxd)
 	$(PYTHON) -m venv $(VENV)
@@ -25,7 +25,7 @@ build-kernel: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	$(BIN)/python -c 'import capture.transcode.kernel'
 
-test: lint types imports unit integration
+test: lint types imports test-unit test-unit-reference integration
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -37,12 +37,12 @@ types: $(VENV)/.installed
 imports: $(VENV)/.installed
 	$(BIN)/lint-imports
 
-unit: $(VENV)/.installed
+test-unit: $(VENV)/.installed
 	$(BIN)/pytest tests/unit
-	PENSTOCK_KERNEL=reference $(BIN)/pytest tests/unit/capture
 
-# The name for `PENSTOCK_KERNEL=reference make test-unit`: all unit tests on the path that needs no compiler.
-test-unit: unit
+# The same on the path that needs no compiler.
+test-unit-reference:
+	PENSTOCK_KERNEL=reference $(MAKE) test-unit
 
 integration: $(VENV)/.installed
 	$(BIN)/pytest tests/contract tests/integration tests/chaos
