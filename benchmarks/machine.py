@@ -18,7 +18,7 @@ def machine() -> Machine:
         cpu=_cpu_model(),
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        system=f"{platform.system()} {platform.release()}",
+        system=f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
         load_at_start=os.getloadavg(),
     )
 
