@@ -40,7 +40,7 @@ def draw(result: Result, folder: Path) -> list[str]:
 
 def _drain(result: Result, axes: Axes) -> bool:
     names = {
-        f"reader/{transport}/{mode}/backlog": f"reader {mode.replace('_', ' ')}\n{transport}"
+        f"reader/{transport}/{mode}/backlog": f"{mode.replace('_', ' ')}\n{transport}"
         for transport in ("tcp", "unix")
         for mode in READERS
     }
