@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, assert_never
@@ -19,6 +20,7 @@ from stores.relations import RELATIONS, Change, Drop, Put, Relation, Row
 
 _APPLICATION_ID = int.from_bytes(b"pens", "big")
 _PATIENCE_SECONDS = 30.0
+_RETRY_SECONDS = 0.01
 
 _MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -93,12 +95,23 @@ class RowsInSqlite:
                 self._connection.execute(f"pragma user_version = {number}")
             self._connection.execute(f"pragma application_id = {_APPLICATION_ID}")
         self._connection.execute("pragma synchronous = full")
-        mode = self._one("pragma journal_mode = wal")
+        mode = self._changed_mode()
         if mode != "wal":
             raise StoreError(
                 f"The file system of '{self._path}' does not let SQLite keep a write-ahead log.",
                 solution="Put the store on a local disk.",
             )
+
+    def _changed_mode(self) -> str:
+        """The mode of the journal, after the change to a write-ahead log: the one lock that SQLite does not wait for."""
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                return str(self._one("pragma journal_mode = wal"))
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+                time.sleep(_RETRY_SECONDS)
 
     def _applied_migrations(self) -> int:
         is_ours = self._one("pragma application_id") == _APPLICATION_ID
