@@ -103,7 +103,7 @@ class RowsInSqlite:
             )
 
     def _changed_mode(self) -> str:
-        """The mode of the journal, after the change to a write-ahead log: the one lock that SQLite does not wait for."""
+        """The mode of the journal after the change to a write-ahead log, for whose lock SQLite itself does not wait."""
         until = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
