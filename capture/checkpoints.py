@@ -66,6 +66,19 @@ def last_accepted(log: KafkaLog, topic: str) -> tuple[int, Checkpoint] | None:
     return accepted[-1] if accepted else None
 
 
+def check_growth(
+    before: Mapping[str, tuple[int, ...]], now: Mapping[str, tuple[int, ...]], moved: tuple[Moved, ...]
+) -> None:
+    """A checkpoint never covers a hole: each topic is longer by the rows that were sent, at least."""
+    sent = Counter[str]()
+    for each in moved:
+        sent[each.topic] += each.rows
+    for topic, rows in sent.items():
+        grown = now[topic][0] - before.get(topic, (0,))[0]
+        if grown < rows:
+            raise RecordsLost(f"{rows} records were sent to {topic}, and it is longer by {grown} only.")
+
+
 @dataclass(frozen=True)
 class LogPlace:
     """Where the log stood at a checkpoint: the next offset on the checkpoints topic, and the ends it knew."""
@@ -125,7 +138,7 @@ class CheckpointWriter:
         """Closes the window [last lsn, lsn). The producer's flush has returned before."""
         assert lsn >= self.lsn, "a checkpoint never goes back"  # noqa: S101 -- an invariant of the protocol
         ends = self._measure({each.topic for each in moved})
-        self._check_growth(ends, moved)
+        check_growth(self._ends, ends, moved)
         self._ends |= ends
         self._written += 1
         if self._written % _FULL_ENDS_EVERY == 0:
@@ -136,16 +149,6 @@ class CheckpointWriter:
             )
         )
         self.lsn = lsn
-
-    def _check_growth(self, ends: Mapping[str, tuple[int, ...]], moved: tuple[Moved, ...]) -> None:
-        """A checkpoint never covers a hole: each topic is longer by the rows that were sent, at least."""
-        sent = Counter[str]()
-        for each in moved:
-            sent[each.topic] += each.rows
-        for topic, rows in sent.items():
-            grown = ends[topic][0] - self._ends.get(topic, (0,))[0]
-            if grown < rows:
-                raise RecordsLost(f"{rows} records were sent to {topic}, and it is longer by {grown} only.")
 
     def _measure(self, topics: set[str]) -> dict[str, tuple[int, ...]]:
         while True:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812 -- Spark's own convention
@@ -127,3 +128,8 @@ def from_kafka(spark: SparkSession, table: TableSchema, *rows: Sequence[str | No
     records = [("topic", transcoder.value(Op.READ, None, image, origin)) for image in images]
     raw = a_frame(spark, records, T.StructType().add("topic", "string").add("value", "binary"))
     return SparkRows(decoded_copy(raw, "topic", registered))
+
+
+def comparable(values: Sequence[Any]) -> list[Any]:
+    """NaN is not equal to itself; its name is."""
+    return ["NaN" if isinstance(value, float) and math.isnan(value) else repr(value) for value in values]

@@ -36,7 +36,7 @@ from tests.contract.destination_places import (
     gone,
     upsert,
 )
-from tests.contract.destination_types import ARRAYS, SAMPLES, Sample, a_table_of, from_kafka
+from tests.contract.destination_types import ARRAYS, SAMPLES, Sample, a_table_of, comparable, from_kafka
 from tests.support.builders import INT8, a_column, a_table
 
 
@@ -364,7 +364,7 @@ def test_values_of_every_type_are_the_same_after_they_were_taken_from_the_base(
     )
 
     one, empty, three = sorted(place.rows(table), key=lambda row: row[0])
-    assert _comparable(one[1:]) == _comparable(three[1:])
+    assert comparable(one[1:]) == comparable(three[1:])
     assert None not in one
     assert set(empty[1:]) == {None}
 
@@ -395,7 +395,3 @@ def _restarted(place: Place, destination: Destination) -> object:
 
 def _sorted(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted(rows, key=repr)
-
-
-def _comparable(values: tuple[Any, ...]) -> list[Any]:  # NaN is not equal to itself
-    return ["NaN" if isinstance(value, float) and math.isnan(value) else repr(value) for value in values]
