@@ -5,6 +5,8 @@ SourceError
 |-- PublicationMissing    nothing to capture
 |-- SlotInUse             another capture, or its dead walsender          (timed)
 '-- SlotLost              WAL that we still need is gone
+ValueNotCarried
+'-- RecordTooLarge        a row larger than `kafka.max_record`
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import psycopg
 
 from schemas.errors import Retry, SourceError
+from schemas.pg_types.pg_type import ValueNotCarried
 
 
 class SourceUnreachable(SourceError):
@@ -43,6 +46,16 @@ class SlotLost(SourceError):
         'Set `capture.on_lost_slot = "resync"` and start again: every table is copied anew. '
         "Raise max_slot_wal_keep_size so that it does not happen again."
     )
+
+
+class RecordTooLarge(ValueNotCarried):
+    """A row that makes a larger record than Kafka was told to take."""
+
+    def __init__(self, size: int, largest: int) -> None:
+        super().__init__(
+            f"A row needs a record of {size:,} bytes; {largest:,} are allowed.",
+            solution="Raise `kafka.max_record`, and max.message.bytes of the table's topics.",
+        )
 
 
 def source_error(error: psycopg.Error, what: str) -> SourceError:

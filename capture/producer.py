@@ -1,4 +1,4 @@
-"""Bounded sending: at most so many bytes wait for Kafka; while they do, the caller waits and is kept alive.
+"""Bounded sending: at most so many bytes wait for Kafka; if it has to wait for them, the caller is kept alive.
 
 A delivery callback would take and give the interpreter lock for each record, and cost more than the sending: there is
 none. Instead a record that Kafka refuses ends the producer (its gapless guarantee), which `flush` raises; and whoever
@@ -8,22 +8,25 @@ writes a checkpoint compares the ends of the topics with what was sent.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias, cast
+from typing import cast
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 from pydantic import ByteSize
 
+from capture.errors import RecordTooLarge
+from capture.transcode.contract import Records
 from schemas.connections import KafkaConfig
 from schemas.errors import LogError
 from schemas.pg_types.pg_type import ValueNotCarried
 from stores.kafka_log import log_error
 
-Records: TypeAlias = list[dict[str, bytes | None]]
-"""Keys and values, as produce_batch takes them."""
-
 _SLICE_SECONDS = 0.2
 _SLICES_BETWEEN_WARNINGS = 50
+_NO_LIMIT = 2**31 - 1
+"""A queue of librdkafka that is full in the middle of a batch would change the order: the bound is ours."""
+_RECORD_BYTES = 200
+"""What a record takes in memory beside its value, about."""
 _ERROR = "_error"
 """Where produce_batch writes why it did not take a record."""
 
@@ -34,9 +37,12 @@ class BoundedProducer:
     """One idempotent producer. `alive` is called whenever it makes its caller wait."""
 
     def __init__(self, kafka: KafkaConfig, memory: ByteSize, alive: Callable[[], None]) -> None:
+        self.largest = int(kafka.max_record)
+        """How many bytes a record may have."""
         self._alive = alive
         self._failure: LogError | None = None
-        self._largest = int(kafka.max_record)
+        self._memory = int(memory)
+        self._sent = 0
         self._producer = Producer(
             kafka.client_settings()
             | {
@@ -48,30 +54,23 @@ class BoundedProducer:
                 "batch.size": 1_000_000,
                 "message.max.bytes": int(kafka.max_record) + 1024,
                 "message.timeout.ms": 0,  # a broker that is away is waited for
-                "queue.buffering.max.kbytes": max(int(memory), int(kafka.max_record)) // 1024,
-                "queue.buffering.max.messages": 500_000,
+                "queue.buffering.max.kbytes": _NO_LIMIT,
+                "queue.buffering.max.messages": 0,
                 "error_cb": self._failed,
                 "log_level": 0,
             }
         )
 
-    def send(self, topic: str, key: bytes | None, value: bytes) -> None:
-        """Queues one record behind those before it; waits while the queue is full."""
-        while True:
-            try:
-                self._producer.produce(topic, value, key)
-            except BufferError:
-                self._wait(self._producer.poll)
-            except KafkaException as error:
-                raise self._refusal(error.args[0], topic, len(value)) from error
-            else:
-                return
+    def send_batch(self, topic: str, records: Records, size: int) -> None:
+        """Queues the records, whose values have so many bytes together, behind those before them.
 
-    def send_batch(self, topic: str, records: Records) -> None:
-        """Queues all of them, in any order: what a full queue refused is sent again."""
-        while self._producer.produce_batch(topic, records, partition=0) < len(records):
-            records = self._left_over(topic, records)
-            self._wait(self._producer.poll)
+        Where that would be too much at once, waits first until Kafka has all that went before."""
+        needed = size + len(records) * _RECORD_BYTES
+        if self._sent + needed > self._memory:
+            self.flush()
+        self._sent += needed
+        if self._producer.produce_batch(topic, records, partition=0) < len(records):
+            raise self._refusal(topic, records)
         self.poll()
 
     def flush(self) -> None:
@@ -84,6 +83,7 @@ class BoundedProducer:
                 log.warning(
                     "waiting for kafka", waited_seconds=round(waited * _SLICE_SECONDS), unsent=len(self._producer)
                 )
+        self._sent = 0
         self.poll()
 
     def poll(self) -> None:
@@ -95,24 +95,12 @@ class BoundedProducer:
         """For a stop inside a transaction: what no checkpoint will cover need not arrive. The producer's last act."""
         self._producer.purge()
 
-    def _left_over(self, topic: str, records: Records) -> Records:
-        again = []
-        for record in records:
-            error = cast("KafkaError | None", record.pop(_ERROR, None))
-            if error is None:
-                continue
-            if error.code() != KafkaError._QUEUE_FULL:  # noqa: SLF001 -- confluent-kafka names its local errors so
-                raise self._refusal(error, topic, len(record["value"] or b""))
-            again.append(record)
-        return again
-
-    def _refusal(self, error: KafkaError, topic: str, size: int) -> ValueNotCarried | LogError:
-        if error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
-            return log_error(error, f"sending to {topic}")
-        return ValueNotCarried(
-            f"A row needs a record of {size:,} bytes; {self._largest:,} are allowed.",
-            solution="Raise `kafka.max_record`, and max.message.bytes of the table's topics.",
-        )
+    def _refusal(self, topic: str, records: Records) -> ValueNotCarried | LogError:
+        error, size = next((record[_ERROR], len(record["value"] or b"")) for record in records if _ERROR in record)
+        refused = cast("KafkaError", error)
+        if refused.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            return RecordTooLarge(size, self.largest)
+        return log_error(refused, f"sending to {topic}")
 
     def _wait(self, for_a_while: Callable[[float], int]) -> None:
         try:

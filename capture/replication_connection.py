@@ -6,7 +6,6 @@ connection is SourceUnreachable.
 
 from __future__ import annotations
 
-import os
 import select
 import socket
 import threading
@@ -18,10 +17,12 @@ from typing import NamedTuple, Self
 import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.errors import error_from_result
 
-from capture.errors import SlotInUse, SourceRefused, SourceUnreachable, source_error
+from capture.errors import SourceUnreachable, source_error
 from capture.pgoutput.stream import Frame, StatusUpdate, decode_frame, encode_status_update
 from capture.transcode.contract import Pump
+from capture.wire import Inbox, wire_of
 from schemas.identifiers import PublicationName, SlotName
 from schemas.lsn import Lsn
 
@@ -36,8 +37,9 @@ _TEXT_FORMAT = {
     "statement_timeout": "0",
     "lock_timeout": "0",
 }
-_IN_USE = "55006"
-_FRAMES = 1000
+_COPY_BOTH = b"W"
+_ENDS = (b"c", b"C", b"Z")
+_START_SECONDS = 1.0
 _BUSY_SECONDS = 0.005
 _UNIX_SECONDS = 0.001
 _MANY_BYTES = 64 * 1024
@@ -74,8 +76,9 @@ class ReplicationConnection:
             reason = self._pg.get_error_message().strip().splitlines()[0]
             self._pg.finish()
             raise SourceUnreachable(f"Postgres took no replication connection: {reason}")
+        self._wire = wire_of(self._pg)
+        self._inbox = Inbox(self._wire)
         self._pg.nonblocking = 1
-        self._socket = socket.socket(fileno=os.dup(self._pg.socket))
         self._woken = 0.0
 
     def __enter__(self) -> Self:
@@ -87,7 +90,7 @@ class ReplicationConnection:
         self.close()
 
     def close(self) -> None:
-        self._socket.close()
+        self._wire.close()
         self._pg.finish()
 
     def create_exported_slot(self, name: SlotName, stop: threading.Event, waiting: Callable[[], None]) -> ExportedSlot:
@@ -106,62 +109,59 @@ class ReplicationConnection:
         """Begins to stream the transactions with commit LSN >= lsn. Raises SlotInUse while another reads."""
         names = publication.replace('"', '""').replace("'", "''")
         options = f"proto_version '1', publication_names '\"{names}\"', messages 'true'"
-        self._pg.nonblocking = 0
-        result = self._pg.exec_(f'START_REPLICATION SLOT "{slot}" LOGICAL {lsn} ({options})'.encode())
-        if result.status != pq.ExecStatus.COPY_BOTH:
-            raise self._refused(result, "starting to stream")
-        self._pg.nonblocking = 1
+        try:
+            self._wire.query(f'START_REPLICATION SLOT "{slot}" LOGICAL {lsn} ({options})'.encode())
+            while self._inbox.take_control() != _COPY_BOTH:
+                self._inbox.receive(_START_SECONDS)
+        except psycopg.Error as error:
+            raise source_error(error, "starting to stream") from error
 
     def read(self, pump: Pump, timeout: float) -> Frame | None:
         """Runs what has come through the pump, after a wait of at most `timeout` seconds if nothing has.
 
-        Gives the frame at which the pump stopped, if it left one."""
+        Gives the frame at which the pump stopped, if it left one; it is valid until the next read."""
+        inbox = self._inbox
         try:
-            left = pump.run(self._pg.get_copy_data, _FRAMES)
-            if left is not None and left[0] == 0:
-                self._wait(timeout)
-                self._pg.consume_input()
-                left = pump.run(self._pg.get_copy_data, _FRAMES)
+            if not inbox.has_message():
+                self._receive(timeout)
+            try:
+                left = pump.run(inbox.unread())
+            finally:
+                inbox.use(pump.used)
+            if left is None and inbox.take_control() in _ENDS:
+                raise SourceUnreachable("Postgres ended the stream.")
         except psycopg.Error as error:
             raise source_error(error, "streaming") from error
-        if left is None or left[0] == 0:
-            return None
-        if left[0] > 0:
-            return decode_frame(left[1])
-        raise self._ended()
+        return None if left is None else decode_frame(left)
 
-    def _wait(self, timeout: float) -> None:
-        """Returns when there is something to read, or after the timeout (seconds).
+    def _receive(self, timeout: float) -> None:
+        """Takes in what has come, or what comes before the timeout (seconds).
 
         The walsender sends each row by itself, and to be woken for each costs both sides more than the row does. So
         when the last wake-up was a moment ago, the next is put off, by 5 ms at most. After a pause the first bytes wake
         us at once, but what of their transaction comes behind them may wait so long."""
-        if self._readable(0):
+        if self._inbox.receive(0):
             return
         if time.monotonic() - self._woken < _BUSY_SECONDS:
             self._let_more_come()
-        self._readable(timeout)
+        self._inbox.receive(timeout)
         self._woken = time.monotonic()
 
     def _let_more_come(self) -> None:
         """Until so many bytes wait, where the socket can tell; a unix socket is full in about a millisecond."""
-        if self._socket.family == socket.AF_UNIX:
+        wire = self._wire.socket
+        if wire.family == socket.AF_UNIX:
             time.sleep(_UNIX_SECONDS)
             return
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _MANY_BYTES)
-        self._readable(_BUSY_SECONDS)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
-
-    def _readable(self, timeout: float) -> bool:
-        return bool(select.select([self._socket], [], [], timeout)[0])
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _MANY_BYTES)
+        select.select([wire], [], [], _BUSY_SECONDS)
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 
     def report(self, flushed: Lsn, *, ask_for_reply: bool = False) -> None:
         """Sends a standby status update: WAL before `flushed` may go."""
         update = StatusUpdate(flushed, flushed, flushed, time.time_ns() // 1000, ask_for_reply)
         try:
-            self._pg.put_copy_data(encode_status_update(update))
-            while self._pg.flush() == 1:
-                select.select([], [self._pg.socket], [], 1.0)
+            self._wire.send(encode_status_update(update))
         except psycopg.Error as error:
             raise source_error(error, "reporting status") from error
 
@@ -177,26 +177,11 @@ class ReplicationConnection:
             else:
                 waiting()
         result = self._pg.get_result()
-        if result is None or result.status != pq.ExecStatus.TUPLES_OK:
-            raise self._refused(result, "creating a replication slot")
+        if result is None:
+            raise SourceUnreachable("Postgres closed the connection while creating a replication slot.")
+        if result.status != pq.ExecStatus.TUPLES_OK:
+            raise source_error(error_from_result(result), "creating a replication slot")
         row = [(result.get_value(0, column) or b"").decode() for column in range(result.nfields)]
         while self._pg.get_result() is not None:
             pass
         return row
-
-    def _ended(self) -> Exception:
-        result = self._pg.get_result()
-        if result is None or result.status == pq.ExecStatus.COMMAND_OK:
-            return SourceUnreachable("Postgres ended the stream.")
-        return SourceUnreachable(f"Postgres ended the stream: {_message(result)}")
-
-    def _refused(self, result: pq.abc.PGresult | None, what: str) -> Exception:
-        if result is None:
-            return SourceUnreachable(f"Postgres closed the connection while {what}.")
-        if result.error_field(pq.DiagnosticField.SQLSTATE) == _IN_USE.encode():
-            return SlotInUse(f"The slot is in use: {_message(result)}")
-        return SourceRefused(f"Postgres refused {what}: {_message(result)}")
-
-
-def _message(result: pq.abc.PGresult) -> str:
-    return (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"no reason given").decode("utf-8", "replace")

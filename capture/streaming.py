@@ -96,7 +96,9 @@ class Stream:
         self._desk = desk
         self._pulse = pulse
         self._tuning = tuning
-        self._pump = chosen_path().pump(tables, producer.send, writer.lsn, writer.commit_ts, tuning.checkpoint_rows)
+        self._pump = chosen_path().pump(
+            tables, producer.send_batch, producer.largest, writer.lsn, writer.commit_ts, tuning.checkpoint_rows
+        )
         self._markers: list[Marker] = []
         self._next_look = self._last_cut = time.monotonic()
 

@@ -15,7 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from capture.pgoutput.decoder import decode
 from capture.pgoutput.messages import (
@@ -31,6 +31,7 @@ from capture.pgoutput.messages import (
 )
 from capture.pgoutput.stream import XLogData, decode_frame
 from capture.transcode.choose import REFERENCE_PATH, kernel_path
+from capture.transcode.contract import Records
 from capture.transcode.reference import Origin, Record
 from schemas.errors import PenstockError
 from schemas.identifiers import TableId
@@ -38,7 +39,7 @@ from schemas.lsn import Lsn
 from schemas.pg_types.registry import ARRAY_ELEMENT, TYPES
 from schemas.table import TableSchema
 from tests.support.builders import a_column, a_table, copy_line, encode_message
-from tests.support.stream_frames import Pumping, keepalive, xlog
+from tests.support.stream_frames import Pumping, keepalive, messages_of, xlog
 
 _PAGES = 4
 _COMPARED = 20
@@ -153,13 +154,17 @@ def _targets_of(table: TableSchema) -> list[Target]:
         lambda _, new: Update(_TABLE, new, OldKind.KEY, new),
         lambda old, _: Delete(_TABLE, old, OldKind.KEY),
     ]
-    around: list[Encode] = [lambda *_: xlog(_BEGIN), lambda *_: xlog(_COMMIT), lambda *_: keepalive(_COMMIT.end_lsn)]
+    around: list[Encode] = [
+        lambda *_: messages_of(xlog(_BEGIN), xlog(_COMMIT)),
+        lambda *_: messages_of(keepalive(_COMMIT.end_lsn)),
+    ]
     return [
         Target(table, entry(kernel), entry(reference), encode)
         for entry, inputs in (
             (_change, [_encoder(message) for message in messages]),
             (_pumped, [_framed(_encoder(message)) for message in messages] + around),
             (_copy_row, [lambda _, new: copy_line(new)]),
+            (_copy_rows, [lambda old, new: messages_of(copy_line(old), copy_line(new))]),
         )
         for encode in inputs
     ]
@@ -173,18 +178,29 @@ def _copy_row(pumping: Pumping) -> Call:
     return lambda data: pumping.tables[_TABLE].transcoder.copy_row(data, _AT)
 
 
-def _pumped(pumping: Pumping) -> Call:
-    """A frame in a transaction that has just begun; one that is left is decoded, as its caller does."""
-    begin = xlog(_BEGIN)
+def _copy_rows(pumping: Pumping) -> Call:
+    def call(messages: memoryview | bytes) -> str:
+        rows: Records = []
+        used = pumping.tables[_TABLE].transcoder.copy_rows(messages, replace(_AT), rows)
+        return f"rows: {used} {rows}"
 
-    def call(frame: memoryview | bytes) -> str | Record:
+    return call
+
+
+def _pumped(pumping: Pumping) -> Call:
+    """Messages in a transaction that has just begun; a frame that is left is decoded, as its caller does."""
+    begin = messages_of(xlog(_BEGIN))
+
+    def call(messages: memoryview | bytes) -> str:
         pumping.sent.clear()
-        if pumping.run(begin, frame, limit=2) is None:
-            return pumping.sent[0][1:] if pumping.sent else "taken"
-        found = decode_frame(frame)
-        if isinstance(found, XLogData):
-            decode(found.payload)
-        return "left"
+        pumping.pump.reset()
+        pumping.pump.run(begin)
+        left = pumping.pump.run(messages)
+        if left is not None:
+            found = decode_frame(left)
+            if isinstance(found, XLogData):
+                decode(found.payload)
+        return f"{'taken' if left is None else 'left'}: {pumping.pump.used} {pumping.sent}"
 
     return call
 
@@ -194,7 +210,7 @@ def _encoder(message: Callable[[TupleData, TupleData], Message]) -> Encode:
 
 
 def _framed(encode: Encode) -> Encode:
-    return lambda old, new: xlog(encode(old, new))
+    return lambda old, new: messages_of(xlog(encode(old, new)), xlog(encode(new, old)))
 
 
 def _row(table: TableSchema, chance: random.Random) -> TupleData:

@@ -19,6 +19,7 @@ from capture.table_sync.ranges import CopyRange
 from capture.table_sync.rows import copied_rows
 from capture.transcode.contract import TableTranscoder
 from capture.transcode.reference import snapshot_origin
+from capture.wire import wire_of
 from schemas.identifiers import SchemaId
 from schemas.lsn import Lsn
 
@@ -75,8 +76,8 @@ def copy_range(
     origin.ordinal = part.first_ordinal
     command = copy_command(job.table, part).as_bytes(session)
     size, next_report = 0, time.monotonic() + _REPORT_SECONDS
-    for batch in copied_rows(session, command, source.transcoder, origin, source.alive):
-        source.producer.send_batch(job.topic, batch.records)
+    for batch in copied_rows(wire_of(session.pgconn), command, source.transcoder, origin, source.alive):
+        source.producer.send_batch(job.topic, batch.records, batch.size)
         size += batch.size
         if time.monotonic() >= next_report:
             source.alive()

@@ -11,12 +11,10 @@ from schemas.envelope import Op
 from schemas.identifiers import SchemaId, TableId
 from schemas.table import TableSchema
 
-Given: TypeAlias = tuple[int, memoryview | bytes]
-"""What libpq's `PQgetCopyData` gives: a size and a frame; 0 where none has come yet, -1 after the last."""
-Source: TypeAlias = Callable[[int], Given]
-"""`PGconn.get_copy_data`; it is called with 1, for do not wait."""
-Send: TypeAlias = Callable[[str, bytes | None, bytes], None]
-"""Takes a topic, a key and a value; may wait."""
+Records: TypeAlias = list[dict[str, bytes | None]]
+"""Keys and values, as produce_batch takes them."""
+Send: TypeAlias = Callable[[str, Records, int], None]
+"""Takes a topic, records in their order, and how many bytes their values have; may wait."""
 
 
 class TableTranscoder(Protocol):
@@ -43,9 +41,7 @@ class TableTranscoder(Protocol):
     def copy_row(self, line: memoryview | bytes | bytearray, origin: Origin) -> Record:
         """The record of one row of COPY in text format, its newline included."""
 
-    def copy_rows(
-        self, messages: memoryview | bytes | bytearray, origin: Origin, rows: list[dict[str, bytes | None]]
-    ) -> tuple[int, int]:
+    def copy_rows(self, messages: memoryview | bytes | bytearray, origin: Origin, rows: Records) -> tuple[int, int]:
         """The records of the CopyData messages that come first, appended to `rows` as produce_batch takes them.
 
         Returns how many bytes it read, and how many bytes the values have: it stops before what is cut off or no
@@ -93,12 +89,18 @@ class Pump(Protocol):
     def table(self) -> PumpedTable:
         """The table of the last change: whose it is if `run` raises ValueNotCarried, which skips that change."""
 
-    def run(self, source: Source, frames: int) -> Given | None:
-        """Takes at most so many frames; gives what it does not take, be it a frame or that there is none.
+    @property
+    def used(self) -> int:
+        """How many bytes the last `run` was done with, a frame that it left and one that it raised for included."""
 
-        None: so many are done, or the window is full."""
+    def run(self, messages: memoryview | bytes) -> memoryview | None:
+        """Takes the CopyData messages that come first, and sends what they make; gives the frame it left, if any.
 
-    def send(self, table: PumpedTable, key: bytes | None, value: bytes) -> None: ...
+        It stops before what is cut off or no CopyData, behind the frame that it leaves, and where the window is full.
+        Raises ValueNotCarried behind a change that cannot be carried; all before it is sent."""
+
+    def send(self, table: PumpedTable, key: bytes | None, value: bytes) -> None:
+        """Raises RecordTooLarge."""
 
     def moved(self) -> dict[tuple[str, SchemaId], tuple[int, int]]:
         """Rows and bytes since the last `reset`, for each topic and schema that has some."""

@@ -11,11 +11,13 @@ from libc.stdint cimport int64_t, uint64_t
 
 from capture.transcode.kernel cimport KernelTranscoder
 from capture.transcode.kernel_record cimport KernelOrigin
-from capture.transcode.pgoutput_in cimport Input, open_input
+from capture.transcode.pgoutput_in cimport Input, malformed
 
+from capture.errors import RecordTooLarge
 from capture.pgoutput.decoder import LARGEST_TIME, POSTGRES_EPOCH
 
 cdef enum:
+    HEADER = 5  # of CopyData: its letter, and its length without the letter
     HEAD = 25  # of XLogData: tag, start, end, clock
     CHANGE = HEAD + 5  # tag, relation
     BEGIN = HEAD + 21  # tag, commit LSN, time, xid
@@ -38,6 +40,14 @@ cdef class _Count:
     cdef int64_t rows, size
 
 
+cdef class _Batch:
+    cdef list records
+    cdef Py_ssize_t size
+
+    def __cinit__(self):
+        self.records = []
+
+
 cdef class KernelPump:
     """The same interface as the reference Pump."""
 
@@ -45,33 +55,39 @@ cdef class KernelPump:
     cdef readonly object table
     cdef readonly bint in_transaction
     cdef readonly int64_t rows
+    cdef readonly Py_ssize_t used
     cdef public int64_t safe, full
-    cdef object _tables, _send, _topic
+    cdef object _tables, _send
+    cdef Py_ssize_t _largest
     cdef int64_t _relation
     cdef bint _errored
     cdef KernelTranscoder _transcoder
     cdef _Count _count
-    cdef dict _counts
+    cdef _Batch _batch
+    cdef dict _counts, _batches
 
-    def __init__(self, tables, send, int64_t safe, int64_t commit_ts, int64_t full):
+    def __init__(self, tables, send, Py_ssize_t largest, int64_t safe, int64_t commit_ts, int64_t full):
         self.origin = KernelOrigin(0, commit_ts, None, 0, 0)
-        self._tables, self._send, self.safe, self.full = tables, send, safe, full
-        self._counts = {}
+        self._tables, self._send, self._largest, self.safe, self.full = tables, send, largest, safe, full
+        self._counts, self._batches = {}, {}
 
-    def run(self, source, Py_ssize_t frames):
+    def run(self, messages):
+        cdef Py_buffer view
+        cdef Py_ssize_t left
+        PyObject_GetBuffer(messages, &view, PyBUF_SIMPLE)
+        self.used = 0
         self._relation = -1  # what is known of a table may have changed since
-        for _ in range(frames):
-            given = source(1)
-            if <Py_ssize_t> given[0] <= 0 or not self._take(given[1]):
-                return given
-            if self.rows >= self.full and not self.in_transaction:
-                return None
-        return None
+        try:
+            left = self._walk(<const unsigned char *> view.buf, view.len)
+        finally:
+            PyBuffer_Release(&view)
+            self._hand_on()
+        return None if left < 0 else memoryview(messages)[self.used - left:self.used]
 
     def send(self, table, key, value):
-        self._relation = -1
         self._look_up(table)
-        self._hand_on(key, value)
+        self._put(key, value)
+        self._hand_on()
 
     def moved(self):
         return {place: ((<_Count> count).rows, (<_Count> count).size)
@@ -79,45 +95,52 @@ cdef class KernelPump:
 
     def reset(self):
         self._counts = {}
-        self._relation = -1
         self.rows = 0
 
-    cdef int _take(self, frame) except -1:
-        """1, or 0 and nothing done if the frame is left."""
-        cdef Py_buffer view
-        cdef const unsigned char *data
-        cdef unsigned char tag
-        PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
-        try:
-            data = <const unsigned char *> view.buf
-            if view.len <= HEAD or data[0] != c'w' or data[1] > 127:
-                return 0
-            tag = data[HEAD]
-            if tag == c'I' or tag == c'U' or tag == c'D':
-                return view.len >= CHANGE and self._change(&view)
-            if tag == c'B':
-                return view.len == BEGIN and self._begin(data + HEAD + 1)
-            if tag == c'C':
-                return view.len == COMMIT and self._commit(data + HEAD + 1)
-            return 0
-        finally:
-            PyBuffer_Release(&view)
+    cdef Py_ssize_t _walk(self, const unsigned char *data, Py_ssize_t size) except -2:
+        """The size of the frame that was left; -1: none was."""
+        cdef Py_ssize_t begin = 0, length
+        while size - begin >= HEADER and data[begin] == c'd':
+            length = _big_endian(data + begin + 1, 4)
+            if size - begin - 1 < length:
+                break
+            if length < HEADER - 1:
+                raise malformed("A message of COPY is shorter than its length", begin)
+            self.used = begin + 1 + length
+            if not self._take(data + begin + HEADER, length + 1 - HEADER):
+                return length + 1 - HEADER
+            if self.rows >= self.full and not self.in_transaction:
+                break
+            begin = self.used
+        return -1
 
-    cdef int _change(self, Py_buffer *view) except -1:
-        cdef const unsigned char *data = <const unsigned char *> view.buf
+    cdef int _take(self, const unsigned char *data, Py_ssize_t size) except -1:
+        """1, or 0 and nothing done if the frame is left."""
+        cdef unsigned char tag
+        if size <= HEAD or data[0] != c'w' or data[1] > 127:
+            return 0
+        tag = data[HEAD]
+        if tag == c'I' or tag == c'U' or tag == c'D':
+            return size >= CHANGE and self._change(data, size)
+        if tag == c'B':
+            return size == BEGIN and self._begin(data + HEAD + 1)
+        if tag == c'C':
+            return size == COMMIT and self._commit(data + HEAD + 1)
+        return 0
+
+    cdef int _change(self, const unsigned char *data, Py_ssize_t size) except -1:
         cdef int64_t relation = _big_endian(data + HEAD + 1, 4)
-        cdef Input source
+        cdef Input source = Input(data + HEAD, size - HEAD, 0)
         if relation != self._relation:
             self._look_up(self._tables[relation])
             self._relation = relation
         if self._errored:
             return 0
         self.origin.lsn = _big_endian(data + 1, 8)
-        open_input(&source, view, HEAD)
         record = self._transcoder.record_of(&source, self.origin)
         if record is None:
             return 0
-        self._hand_on((<tuple> record)[0], <bytes> (<tuple> record)[1])
+        self._put((<tuple> record)[0], <bytes> (<tuple> record)[1])
         self.origin.ordinal += 1
         return 1
 
@@ -139,13 +162,32 @@ cdef class KernelPump:
         return 1
 
     cdef int _look_up(self, table) except -1:
-        self.table, self._topic, self._errored, self._transcoder = table, table.topic, table.errored, table.transcoder
-        self._count = self._counts.setdefault((self._topic, self._transcoder.schema_id), _Count())
+        topic = table.topic
+        self.table, self._errored, self._transcoder = table, table.errored, table.transcoder
+        self._count = self._counts.get((topic, self._transcoder.schema_id))
+        if self._count is None:
+            self._count = self._counts[topic, self._transcoder.schema_id] = _Count()
+        self._batch = self._batches.get(topic)
+        if self._batch is None:
+            self._batch = self._batches[topic] = _Batch()
         return 0
 
-    cdef int _hand_on(self, key, bytes value) except -1:
-        self._send(self._topic, key, value)
+    cdef int _put(self, key, bytes value) except -1:
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(value), whole = size
+        if key is not None:
+            whole += PyBytes_GET_SIZE(<bytes> key)
+        if whole > self._largest:
+            raise RecordTooLarge(whole, self._largest)
+        self._batch.records.append({"key": key, "value": value})
+        self._batch.size += size
         self._count.rows += 1
-        self._count.size += PyBytes_GET_SIZE(value)
+        self._count.size += size
         self.rows += 1
+        return 0
+
+    cdef int _hand_on(self) except -1:
+        batches, self._batches = self._batches, {}
+        for topic, batch in batches.items():
+            if (<_Batch> batch).records:
+                self._send(topic, (<_Batch> batch).records, (<_Batch> batch).size)
         return 0

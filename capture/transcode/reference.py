@@ -30,7 +30,7 @@ from schemas.wire import header
 Record: TypeAlias = tuple[bytes | None, bytes]
 """A key and a value."""
 _TAG_AND_RELATION = 5
-_COPY_HEADER = struct.Struct("!cI")
+COPY_HEADER = struct.Struct("!cI")
 """Of a CopyData message: its letter, and its length without the letter."""
 
 
@@ -162,15 +162,15 @@ class Transcoder:
         Returns how many bytes it read, and how many bytes the values have: it stops before what is cut off or no
         CopyData. `origin.ordinal` moves on."""
         at = written = 0
-        while len(messages) - at >= _COPY_HEADER.size:
-            kind, size = _COPY_HEADER.unpack_from(messages, at)
+        while len(messages) - at >= COPY_HEADER.size:
+            kind, size = COPY_HEADER.unpack_from(messages, at)
             if kind != b"d":
                 break
-            if size < _COPY_HEADER.size - 1:
+            if size < COPY_HEADER.size - 1:
                 raise MalformedMessage("A message of COPY is shorter than its length", offset=at)
             if len(messages) - at - 1 < size:
                 break
-            key, value = self.copy_row(messages[at + _COPY_HEADER.size : at + 1 + size], origin)
+            key, value = self.copy_row(messages[at + COPY_HEADER.size : at + 1 + size], origin)
             rows.append({"key": key, "value": value})
             written += len(value)
             origin.ordinal += 1

@@ -14,9 +14,11 @@ from pydantic import ByteSize
 from capture.producer import BoundedProducer
 from capture.publication import published_tables
 from capture.replication_connection import session_dsn
-from capture.table_sync.rows import Records, _encrypted, _from_socket, _through_libpq
+from capture.table_sync.rows import copied_rows
 from capture.transcode import choose
+from capture.transcode.contract import Records
 from capture.transcode.reference import snapshot_origin
+from capture.wire import LibpqWire, PlainWire, encrypted
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
 from schemas.connections import KafkaConfig
@@ -50,17 +52,13 @@ def session(postgres: LocalPostgres) -> Iterator[psycopg.Connection]:
 def read_both_ways(session: psycopg.Connection, command: bytes) -> list[Records | str]:
     (table,) = published_tables(session, PUBLICATION)
     found: list[Records | str] = []
-    for way in ("socket", "libpq"):
+    for way in (PlainWire, LibpqWire):
         dsn = session.info.dsn
         with closing(psycopg.connect(dsn, password=session.info.password, autocommit=True)) as mine:
             ids = (SchemaId(1), SchemaId(2))
             transcoder = choose.transcoder(PipelineName("p"), "d", table.schema, ids, Epoch(1), lambda: CLOCK)
             origin = snapshot_origin(Lsn(77), CLOCK // 1000)
-            batches = (
-                _from_socket(mine.pgconn, command, transcoder, origin, lambda: None)
-                if way == "socket"
-                else _through_libpq(mine.pgconn, command, transcoder, origin)
-            )
+            batches = copied_rows(way(mine.pgconn), command, transcoder, origin, lambda: None)
             try:
                 read = [batch for batch in batches if batch.records]
             except psycopg.Error as error:
@@ -99,7 +97,7 @@ def test_an_error_before_or_amid_the_rows_is_the_servers(
 
 
 def test_a_connection_without_tls_is_known_as_such(session: psycopg.Connection) -> None:
-    assert not _encrypted(session)
+    assert not encrypted(session.pgconn)
 
 
 @pytest.fixture
@@ -124,7 +122,7 @@ def test_a_full_queue_is_waited_for_and_every_record_arrives_once(kafka: LocalKa
     sender = BoundedProducer(config, ByteSize(1024**2), lambda: None)
 
     for _ in range(20):
-        sender.send_batch(topic, some_records(5_000, 500))
+        sender.send_batch(topic, some_records(5_000, 500), 5_000 * 500)
     sender.flush()
 
     with KafkaLog(config) as log:
@@ -136,7 +134,7 @@ def test_a_record_that_is_too_large_for_the_producer_names_the_setting(kafka: Lo
     sender = BoundedProducer(config, ByteSize(1024**2), lambda: None)
 
     with pytest.raises(ValueNotCarried) as caught:
-        sender.send_batch(topic, some_records(1, 2 * 1024**2))
+        sender.send_batch(topic, some_records(1, 2 * 1024**2), 2 * 1024**2)
 
     assert "kafka.max_record" in caught.value.solution
 
@@ -145,7 +143,7 @@ def test_a_record_that_the_broker_refuses_fails_the_copy(kafka: LocalKafka) -> N
     topic = make_topic(kafka, {"max.message.bytes": "1000"})
     sender = BoundedProducer(KafkaConfig(bootstrap_servers=kafka.bootstrap_servers), ByteSize(1024**2), lambda: None)
 
-    sender.send_batch(topic, [{"key": None, "value": secrets.token_bytes(50_000)}])
+    sender.send_batch(topic, [{"key": None, "value": secrets.token_bytes(50_000)}], 50_000)
 
     with pytest.raises(LogError):
         sender.flush()

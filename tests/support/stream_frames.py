@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from capture.pgoutput.messages import Message
 from capture.transcode.choose import Path
-from capture.transcode.contract import Given, Source, TableTranscoder
+from capture.transcode.contract import Records, TableTranscoder
 from schemas.identifiers import Epoch, PipelineName, SchemaId
 from schemas.table import TableSchema
 from tests.support.builders import encode_message
 
 NOW = 1_700_000_000_123_456_789
 FULL = 1_000
+LARGEST = 100_000
 
 
 def xlog(message: Message | bytes, lsn: int = 0x16_B374_D000) -> bytes:
@@ -26,15 +26,9 @@ def keepalive(end: int) -> bytes:
     return struct.pack(">cQqB", b"k", end, 1, 0)
 
 
-def source_of(frames: Iterable[memoryview | bytes], last: int = 0) -> Source:
-    """Gives the frames as libpq would, then that there are none."""
-    left = iter(frames)
-
-    def get_copy_data(_: int) -> Given:
-        frame = next(left, None)
-        return (last, b"") if frame is None else (len(frame), frame)
-
-    return get_copy_data
+def messages_of(*frames: memoryview | bytes) -> bytes:
+    """The frames as they come over the wire: each in a CopyData message."""
+    return b"".join(b"d" + struct.pack("!I", len(frame) + 4) + bytes(frame) for frame in frames)
 
 
 @dataclass
@@ -69,10 +63,13 @@ class Pumping:
             )
             for schema in self.schemas
         }
-        self.pump = self.path.pump(self.tables, self._send, 100, 200, FULL)
+        self.pump = self.path.pump(self.tables, self._send, LARGEST, 100, 200, FULL)
 
-    def run(self, *frames: memoryview | bytes, limit: int = 1_000) -> Given | None:
-        return self.pump.run(source_of(frames), limit)
+    def run(self, *frames: memoryview | bytes) -> bytes | None:
+        """The frame that the pump left, if it left one."""
+        left = self.pump.run(messages_of(*frames))
+        return None if left is None else bytes(left)
 
-    def _send(self, topic: str, key: bytes | None, value: bytes) -> None:
-        self.sent.append((topic, key, value))
+    def _send(self, topic: str, records: Records, size: int) -> None:
+        assert size == sum(len(record["value"] or b"") for record in records)
+        self.sent += [(topic, record["key"], record["value"] or b"") for record in records]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capture.errors import RecordTooLarge
 from capture.pgoutput.decoder import LARGEST_LSN, LARGEST_TIME, decode
 from capture.pgoutput.messages import (
     UNCHANGED,
@@ -34,7 +35,7 @@ from schemas.pg_types.pg_type import ValueNotCarried
 from schemas.table import ReplicaIdentity, TableSchema
 from schemas.wire import HEADER_BYTES
 from tests.support.builders import a_column, a_table
-from tests.support.stream_frames import FULL, Pumping, keepalive, source_of, xlog
+from tests.support.stream_frames import LARGEST, Pumping, keepalive, messages_of, xlog
 
 ORDERS = a_table(table_id=1)
 EVENTS = a_table(a_column("n", 20), name=TableName("public", "events"), table_id=2)
@@ -56,18 +57,11 @@ def test_each_change_is_sent_with_its_position_in_the_transaction(pumping: Pumpi
     delete = Delete(ORDERS.id, (b"1", None), OldKind.KEY)
 
     frames = [xlog(BEGIN), xlog(INSERT, 20), xlog(update, 21), xlog(Insert(EVENTS.id, (b"5",)), 22), xlog(delete, 23)]
-    assert pumping.run(*frames) == (0, b"")
+    assert pumping.run(*frames) is None
 
-    assert [topic for topic, *_ in pumping.sent] == ["orders", "orders", "events", "orders"]
-    sources = [
-        _source(schema, sent) for schema, sent in zip((ORDERS, ORDERS, EVENTS, ORDERS), pumping.sent, strict=True)
-    ]
-    assert [(each["lsn"], each["commit_lsn"], each["ordinal"]) for each in sources] == [
-        (20, 30, 0),
-        (21, 30, 1),
-        (22, 30, 2),
-        (23, 30, 3),
-    ]
+    sources = [_source({"orders": ORDERS, "events": EVENTS}[sent[0]], sent) for sent in pumping.sent]
+    found = [(each["table"], each["lsn"], each["commit_lsn"], each["ordinal"]) for each in sources]
+    assert found == [("orders", 20, 30, 0), ("orders", 21, 30, 1), ("orders", 23, 30, 3), ("events", 22, 30, 2)]
     assert {(each["txId"], each["ts_us"]) for each in sources} == {(7, BEGIN.commit_ts)}
 
 
@@ -98,7 +92,7 @@ def test_what_was_sent_is_counted_for_each_topic_and_schema_until_a_checkpoint_c
 
     assert pump.rows == 4
     sizes = [len(value) for topic, _, value in pumping.sent if topic == "orders"]
-    assert pump.moved() == {("orders", 1): (3, sum(sizes)), ("events", 2): (1, len(pumping.sent[1][2]))}
+    assert pump.moved() == {("orders", 1): (3, sum(sizes)), ("events", 2): (1, len(pumping.sent[2][2]))}
     pump.reset()
     assert (pump.rows, pump.moved()) == (0, {})
     pumping.run(xlog(INSERT))
@@ -108,22 +102,25 @@ def test_what_was_sent_is_counted_for_each_topic_and_schema_until_a_checkpoint_c
 def test_it_stops_at_the_commit_that_fills_the_window_and_never_inside_a_transaction(pumping: Pumping) -> None:
     pumping.pump.full = 2
     frames = [xlog(each) for each in (BEGIN, INSERT, INSERT, INSERT, COMMIT, BEGIN, INSERT)]
-    source = source_of(frames)
 
-    assert pumping.pump.run(source, 1_000) is None
+    assert pumping.run(*frames) is None
 
     assert (pumping.pump.rows, pumping.pump.in_transaction) == (3, False)
-    assert source(1) == (len(frames[5]), frames[5])
+    assert pumping.pump.used == len(messages_of(*frames[:5]))
 
 
-def test_it_takes_no_more_frames_than_it_is_told(pumping: Pumping) -> None:
-    assert pumping.run(xlog(BEGIN), xlog(INSERT), xlog(INSERT), limit=2) is None
-    assert pumping.pump.rows == 1
+@pytest.mark.parametrize("rest", [b"", b"d", b"d\0\0\0", messages_of(xlog(INSERT))[:-1], b"c\0\0\0\4", b"E\0\0\0\5\0"])
+def test_it_stops_before_what_is_cut_off_and_before_what_is_no_data(pumping: Pumping, rest: bytes) -> None:
+    whole = messages_of(xlog(BEGIN), xlog(INSERT))
+
+    assert pumping.pump.run(memoryview(whole + rest)) is None
+
+    assert (pumping.pump.used, pumping.pump.rows) == (len(whole), 1)
 
 
-@pytest.mark.parametrize("size", [0, -1])
-def test_that_there_is_no_frame_is_told_to_the_caller(pumping: Pumping, size: int) -> None:
-    assert pumping.pump.run(source_of([], size), 1_000) == (size, b"")
+def test_a_length_that_does_not_hold_itself_is_refused(pumping: Pumping) -> None:
+    with pytest.raises(MalformedMessage):
+        pumping.pump.run(b"d\0\0\0\3abc")
 
 
 LEFT: dict[str, bytes] = {
@@ -139,8 +136,9 @@ LEFT: dict[str, bytes] = {
 def test_what_is_not_one_record_of_a_change_is_left_and_nothing_moves(pumping: Pumping, name: str) -> None:
     pumping.run(xlog(BEGIN), xlog(INSERT))
 
-    assert pumping.run(LEFT[name], xlog(INSERT)) == (len(LEFT[name]), LEFT[name])
+    assert pumping.run(LEFT[name], xlog(INSERT)) == LEFT[name]
 
+    assert pumping.pump.used == len(messages_of(LEFT[name]))
     assert (pumping.pump.rows, pumping.pump.origin.ordinal, pumping.pump.safe) == (1, 1, 100)
 
 
@@ -153,8 +151,8 @@ def test_a_table_that_was_stopped_is_left_and_one_that_goes_on_is_taken_again(pu
     orders.errored = False
     taken = pumping.run(xlog(INSERT))
 
-    assert left == (len(xlog(INSERT)), xlog(INSERT))
-    assert taken == (0, b"")
+    assert left == xlog(INSERT)
+    assert taken is None
     assert len(pumping.sent) == 2
 
 
@@ -169,25 +167,26 @@ def test_a_table_that_comes_back_with_another_shape_is_written_by_its_new_transc
 
 
 def test_a_value_that_is_not_carried_names_its_table_and_leaves_its_position_to_the_caller(pumping: Pumping) -> None:
-    pumping.run(xlog(BEGIN), xlog(INSERT))
-
     with pytest.raises(ValueNotCarried):
-        pumping.run(xlog(TOO_LARGE, 44))
+        pumping.run(xlog(BEGIN), xlog(INSERT), xlog(TOO_LARGE, 44), xlog(INSERT))
 
     assert pumping.pump.table is pumping.tables[EVENTS.id]
     assert (pumping.pump.origin.ordinal, pumping.pump.rows) == (1, 1)
+    assert pumping.pump.used == len(messages_of(xlog(BEGIN), xlog(INSERT), xlog(TOO_LARGE)))
     assert pumping.pump.moved().keys() == {("orders", 1)}
+    assert len(pumping.sent) == 1, "what came before it is sent"
 
 
-def test_a_record_that_cannot_be_sent_is_not_counted(pumping: Pumping) -> None:
-    def refuse(*_: object) -> None:
-        raise ValueNotCarried("The record is too large.", solution="none")
+def test_a_record_larger_than_kafka_takes_is_not_sent_and_not_counted(pumping: Pumping) -> None:
+    huge = Insert(ORDERS.id, (b"2", b"x" * LARGEST))
 
-    pump = pumping.path.pump(pumping.tables, refuse, 100, 200, FULL)
-    with pytest.raises(ValueNotCarried):
-        pump.run(source_of([xlog(BEGIN), xlog(INSERT)]), 1_000)
+    with pytest.raises(RecordTooLarge, match=r"100,\d\d\d bytes; 100,000 are allowed"):
+        pumping.run(xlog(BEGIN), xlog(INSERT), xlog(huge))
+    with pytest.raises(RecordTooLarge):
+        pumping.pump.send(pumping.tables[ORDERS.id], b"key", b"x" * (LARGEST - 2))
+    pumping.pump.send(pumping.tables[ORDERS.id], b"key", b"x" * (LARGEST - 3))
 
-    assert (pump.rows, pump.moved(), pump.origin.ordinal) == (0, {}, 0)
+    assert (pumping.pump.rows, pumping.pump.origin.ordinal, len(pumping.sent)) == (2, 1, 2)
 
 
 ROWS = st.tuples(st.sampled_from([b"1", b"-7", b"x", None, UNCHANGED]), st.sampled_from([b"", b"a", None, UNCHANGED]))
@@ -223,13 +222,13 @@ def frames(draw: st.DrawFn) -> bytes:
     return bytes(frame)
 
 
-def outcome(pumping: Pumping, frame: bytes) -> str:
-    """What comes of a frame, the caller's part included."""
+def outcome(pumping: Pumping, messages: bytes) -> str:
+    """What comes of the messages, the caller's part included."""
     try:
-        left = pumping.run(frame, limit=1)
+        left = pumping.pump.run(messages)
         if left is None:
             return "taken"
-        found = decode_frame(frame)
+        found = decode_frame(left)
         if isinstance(found, XLogData):
             decode(found.payload)
     except (MalformedMessage, ValueNotCarried, KeyError) as error:
@@ -246,9 +245,22 @@ def test_both_pumps_do_the_same_with_any_frames(received: list[bytes], stopped: 
         each.tables[TableId(EVENTS.id)].errored = stopped
 
     for frame in received:
-        reference, kernel = (outcome(each, frame) for each in both)
+        reference, kernel = (outcome(each, messages_of(frame)) for each in both)
         assert kernel == reference
         assert _state(both[0]) == _state(both[1])
+
+
+@pytest.mark.skipif(len(PATHS) == 1, reason="the compiled kernel is not installed")
+@given(st.lists(frames(), max_size=8), st.integers(0, 300), st.binary(max_size=6))
+def test_both_pumps_do_the_same_with_many_frames_at_once(received: list[bytes], cut: int, rest: bytes) -> None:
+    both = [Pumping(path, (ORDERS, EVENTS)) for path in PATHS]
+    messages = messages_of(*received)
+    messages = messages[: len(messages) - cut] + rest
+
+    reference, kernel = (outcome(each, messages) for each in both)
+
+    assert kernel == reference
+    assert _state(both[0]) == _state(both[1])
 
 
 def _state(pumping: Pumping) -> tuple[object, ...]:
@@ -256,6 +268,6 @@ def _state(pumping: Pumping) -> tuple[object, ...]:
     origin = pump.origin
     return (
         (origin.commit_lsn, origin.commit_ts, origin.xid, origin.ordinal, origin.snapshot),
-        (pump.in_transaction, pump.safe, pump.rows, pump.moved()),
+        (pump.in_transaction, pump.safe, pump.rows, pump.used, pump.moved()),
         pumping.sent,
     )
