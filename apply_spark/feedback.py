@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 
-from confluent_kafka import Producer
-
 from apply_spark.progress import Progress
 from schemas.connections import KafkaConfig
 from schemas.feedback import Feedback
 from schemas.identifiers import DestinationName
+from stores.kafka_log import durable_producer
 
 
 class FeedbackSender:
@@ -19,9 +18,7 @@ class FeedbackSender:
         self._topic = topic
         self._destination = destination
         self._patience = kafka.patience.total_seconds()
-        self._producer = Producer(
-            kafka.client_settings() | {"acks": "all", "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
-        )
+        self._producer = durable_producer(kafka, {"linger.ms": 0})
 
     def send(self, progress: Progress) -> None:
         feedback = Feedback(

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message
 
 from schemas.checkpoint import Checkpoint, Marker, Moved
 from schemas.connections import KafkaConfig
@@ -23,7 +23,7 @@ from schemas.epochs import EpochRule
 from schemas.errors import LogError
 from schemas.identifiers import Epoch, LogId
 from schemas.lsn import NOWHERE, Lsn
-from stores.kafka_log import BrokerUnreachable, KafkaLog, log_error
+from stores.kafka_log import BrokerUnreachable, KafkaLog, durable_producer, log_error
 
 _FULL_ENDS_EVERY = 1000
 _SLICE_SECONDS = 0.2
@@ -102,16 +102,8 @@ class CheckpointWriter:
         self._topic = topic
         self._log_id = log_id
         self._epoch = epoch
-        self._producer = Producer(
-            kafka.client_settings()
-            | {
-                "acks": "all",
-                "enable.idempotence": True,
-                "linger.ms": 0,
-                "message.timeout.ms": 0,
-                "message.max.bytes": int(kafka.max_record),
-                "log_level": 0,
-            }
+        self._producer = durable_producer(
+            kafka, {"linger.ms": 0, "message.timeout.ms": 0, "message.max.bytes": int(kafka.max_record)}
         )
         self._ends: dict[str, tuple[int, ...]] = {}
         self._written = 0

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import cast
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 from pydantic import ByteSize
 
 from capture.errors import RecordTooLarge
@@ -19,7 +19,7 @@ from capture.transcode.contract import Records
 from schemas.connections import KafkaConfig
 from schemas.errors import LogError
 from schemas.pg_types.pg_type import ValueNotCarried
-from stores.kafka_log import log_error
+from stores.kafka_log import durable_producer, log_error
 
 _SLICE_SECONDS = 0.2
 _SLICES_BETWEEN_WARNINGS = 50
@@ -43,11 +43,9 @@ class BoundedProducer:
         self._failure: LogError | None = None
         self._memory = int(memory)
         self._sent = 0
-        self._producer = Producer(
-            kafka.client_settings()
-            | {
-                "acks": "all",
-                "enable.idempotence": True,
+        self._producer = durable_producer(
+            kafka,
+            {
                 "enable.gapless.guarantee": True,
                 "compression.type": "lz4",
                 "linger.ms": 20,
@@ -57,8 +55,7 @@ class BoundedProducer:
                 "queue.buffering.max.kbytes": _NO_LIMIT,
                 "queue.buffering.max.messages": 0,
                 "error_cb": self._failed,
-                "log_level": 0,
-            }
+            },
         )
 
     def send_batch(self, topic: str, records: Records, size: int) -> None:

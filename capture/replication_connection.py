@@ -41,7 +41,7 @@ _COPY_BOTH = b"W"
 _ENDS = (b"c", b"C", b"Z")
 _START_SECONDS = 1.0
 _BUSY_SECONDS = 0.005
-_UNIX_SECONDS = 0.001
+_UNIX_SECONDS = 0.0004
 _MANY_BYTES = 64 * 1024
 
 
@@ -148,7 +148,7 @@ class ReplicationConnection:
         self._woken = time.monotonic()
 
     def _let_more_come(self) -> None:
-        """Until so many bytes wait, where the socket can tell; a unix socket is full in about a millisecond."""
+        """Until so many bytes wait, where the socket can tell; a unix socket is full after about a millisecond."""
         wire = self._wire.socket
         if wire.family == socket.AF_UNIX:
             time.sleep(_UNIX_SECONDS)

@@ -7,18 +7,20 @@ and written by capture's producer, never here. Every topic has one partition.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self
 
 import stamina
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from schemas.connections import KafkaConfig
 from schemas.errors import LogError, Retry
 
 _POLL_SECONDS = 0.5
+_MEET_SECONDS = 2.0
 
 
 class BrokerUnreachable(LogError):
@@ -103,6 +105,15 @@ def log_error(error: KafkaError, what: str) -> LogError:
     if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
         return TopicExists(f"A topic exists already: {what}.")
     return KafkaRefused(f"Kafka refused {what}: {error.str()}.")
+
+
+def durable_producer(config: KafkaConfig, settings: Mapping[str, object]) -> Producer:
+    """An idempotent producer that has met its broker: one that has not asks for its id half a second later."""
+    always = {"acks": "all", "enable.idempotence": True, "log_level": 0}
+    producer = Producer(config.client_settings() | always | dict(settings))
+    with suppress(KafkaException):  # one that is away is waited for when something is sent
+        producer.list_topics(timeout=_MEET_SECONDS)
+    return producer
 
 
 class KafkaLog:
@@ -250,6 +261,8 @@ class KafkaLog:
                     "log_level": 0,
                 }
             )
+        with suppress(KafkaException):  # one that is away is waited for when something is read
+            self._consumer.list_topics(topic, timeout=_MEET_SECONDS)  # it looks a new topic up once a second by itself
         self._consumer.assign([TopicPartition(topic, 0, start)])
         return self._consumer
 

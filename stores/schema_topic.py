@@ -9,14 +9,12 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Producer
-
 from schemas.connections import KafkaConfig
 from schemas.errors import LogError
 from schemas.identifiers import SchemaId
 from schemas.table import TableSchema
 from schemas.wire import derived_id
-from stores.kafka_log import BrokerUnreachable, KafkaLog
+from stores.kafka_log import BrokerUnreachable, KafkaLog, durable_producer
 
 
 class UnknownSchema(LogError):
@@ -78,9 +76,7 @@ class SchemaTopic:
         self._read_to = end
 
     def _write(self, schema: SchemaId, content: dict[str, Any]) -> None:
-        producer = Producer(
-            self._config.client_settings() | {"acks": "all", "enable.idempotence": True, "log_level": 0}
-        )
+        producer = durable_producer(self._config, {})
         producer.produce(self._topic, key=str(schema), value=json.dumps(content).encode())
         if producer.flush(self._config.patience.total_seconds()) > 0:
             raise BrokerUnreachable(f"No Kafka broker took a schema on {self._topic}.")

@@ -6,7 +6,7 @@ import uuid
 from typing import Annotated
 
 import typer
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from capture.preflight import connect, published_names
 from console.commands.options import ConfigFile
@@ -17,7 +17,7 @@ from schemas.errors import ConfigError, LogError
 from schemas.identifiers import TableName
 from schemas.settings import closest
 from schemas.topics import Topics
-from stores.kafka_log import BrokerUnreachable, KafkaLog, TopicMissing, log_error
+from stores.kafka_log import BrokerUnreachable, KafkaLog, TopicMissing, durable_producer, log_error
 
 
 def resync(
@@ -64,10 +64,7 @@ def send(kafka: KafkaConfig, topic: str, control: Control) -> None:
             failures.append(log_error(error, f"sending to {topic}"))
 
     patience = kafka.patience.total_seconds()
-    producer = Producer(
-        kafka.client_settings()
-        | {"acks": "all", "enable.idempotence": True, "delivery.timeout.ms": int(patience * 1000), "log_level": 0}
-    )
+    producer = durable_producer(kafka, {"delivery.timeout.ms": int(patience * 1000)})
     try:
         producer.produce(topic, control.encode(), control.id.encode(), on_delivery=delivered)
     except KafkaException as error:
