@@ -8,7 +8,7 @@ RESULT := $(RESULT)
 
 .PHONY: demo build-kernel test lint types imports test-unit test-unit-reference integration fuzz bench bench-quick format clean
 
-$(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/transcode/*.pyx capture/transcode/*.pxd apply_spark/*.pyx)
+$(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/transcode/*.pyx capture/transcode/*.pxd apply_spark/*.pyx apply_spark/*.pxd)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@

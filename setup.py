@@ -16,6 +16,11 @@ setup(
             )
             for name in ("kernel_record", "kernel", "kernel_pump")
         ),
-        Extension("apply_spark.avro_decoder", ["apply_spark/avro_decoder.pyx"], optional=True),
+        Extension(
+            "apply_spark.avro_decoder",
+            ["apply_spark/avro_decoder.pyx"],
+            depends=["apply_spark/arrow_out.pxd", "apply_spark/avro_in.pxd"],
+            optional=True,
+        ),
     ],
 )

@@ -6,39 +6,25 @@ is read past the end of a record. One decoder serves one thread at a time, and d
 it walks.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy
+
+from apply_spark.arrow_out cimport (
+    ARRAY, BOOLEAN, BYTES, CHOICE, DOUBLE, FLOAT, INT, LONG, NULL_, OPTIONAL, RECORD, STRING,
+    Bytes, Column, Plan, begin, fill, grow, reserve,
+)
+from apply_spark.avro_in cimport (
+    BAD_BOOLEAN, BAD_BRANCH, BAD_LENGTH, BAD_NUMBER, BAD_TEXT, CUT, FINE, LEFT_OVER, MOST_ITEMS, NO_MEMORY, TOO_LARGE,
+    Input, is_utf8, read_count, read_length, read_long,
+)
 
 import pyarrow as pa
 
 from apply_spark.avro_plan import Damaged
 
 cdef enum:
-    NULL_ = 0
-    BOOLEAN = 1
-    INT = 2
-    LONG = 3
-    FLOAT = 4
-    DOUBLE = 5
-    STRING = 6
-    BYTES = 7
-    ARRAY = 8
-    RECORD = 9
-    OPTIONAL = 10
-    CHOICE = 11
-
-cdef enum Outcome:
-    FINE = 0
-    CUT = 1
-    BAD_NUMBER = 2
-    BAD_LENGTH = 3
-    BAD_BRANCH = 4
-    BAD_BOOLEAN = 5
-    BAD_TEXT = 6
-    LEFT_OVER = 7
-    TOO_LARGE = 8
-    NO_MEMORY = 9
+    HEADER = 5
 
 _REASONS = {
     CUT: "it ends too early",
@@ -51,180 +37,6 @@ _REASONS = {
     TOO_LARGE: "an array has too many items",
 }
 
-cdef enum:
-    HEADER = 5
-    FIRST_BYTES = 1024
-    FIRST_ROWS = 64
-    MOST_ITEMS = 0x7FFFFFFF
-
-
-cdef struct Bytes:
-    uint8_t *data
-    int64_t size
-    int64_t capacity
-
-
-cdef struct Column:
-    int kind
-    bint read
-    bint in_every_row  # It is in no array: it has as many rows as there are records.
-    int first  # Where the indexes of its children begin, in `children`.
-    int count
-    int width  # Of a value in bytes; 0: not of a fixed width.
-    int64_t rows  # How far it is written: every row before has its value, or is null.
-    int64_t values
-    int64_t capacity
-    Bytes valid
-    Bytes offsets
-    Bytes data
-    int64_t items
-
-
-cdef struct Input:
-    const uint8_t *at
-    const uint8_t *end
-
-
-cdef struct Plan:
-    Column *columns
-    int *children
-    int64_t given  # So many records: as many rows has a column at most, outside of arrays.
-
-
-cdef inline int _reserve(Bytes *bytes, int64_t size) noexcept nogil:
-    """Room for so many bytes in all; what was never written is zero."""
-    cdef int64_t capacity
-    cdef void *data
-    if size <= bytes.capacity:
-        return FINE
-    capacity = max(size, bytes.capacity * 2, <int64_t> FIRST_BYTES)
-    data = realloc(bytes.data, capacity)
-    if data == NULL:
-        return NO_MEMORY
-    bytes.data = <uint8_t *> data
-    memset(bytes.data + bytes.capacity, 0, capacity - bytes.capacity)
-    bytes.capacity = capacity
-    return FINE
-
-
-cdef int _grow(Plan *plan, Column *column, int64_t rows) noexcept nogil:
-    cdef int64_t capacity = max(rows, column.capacity * 2, plan.given if column.in_every_row else <int64_t> FIRST_ROWS)
-    cdef int outcome = _reserve(&column.valid, (capacity + 7) // 8)
-    if outcome == FINE and column.width:
-        outcome = _reserve(&column.data, capacity * column.width)
-    elif outcome == FINE and column.kind == BOOLEAN:
-        outcome = _reserve(&column.data, (capacity + 7) // 8)
-    elif outcome == FINE and column.kind in (STRING, BYTES, ARRAY):
-        outcome = _reserve(&column.offsets, (capacity + 1) * 4)
-    if outcome == FINE:
-        column.capacity = capacity
-    return outcome
-
-
-cdef inline void _fill(Column *column, int64_t row) noexcept nogil:
-    """The rows before `row` that have no value: null, which for an offset means no bytes and no items."""
-    cdef int32_t *offsets
-    cdef int32_t last
-    if column.rows < row:
-        if column.kind in (STRING, BYTES, ARRAY):
-            offsets = <int32_t *> column.offsets.data
-            last = offsets[column.rows]
-            while column.rows < row:
-                column.rows += 1
-                offsets[column.rows] = last
-        column.rows = row
-
-
-cdef inline int _begin(Plan *plan, Column *column, int64_t row) noexcept nogil:
-    """Room for a value at `row`, which is marked as there."""
-    cdef int outcome
-    if row >= column.capacity:
-        outcome = _grow(plan, column, row + 1)
-        if outcome != FINE:
-            return outcome
-    _fill(column, row)
-    column.valid.data[row >> 3] |= <uint8_t> (1 << (row & 7))
-    column.values += 1
-    column.rows = row + 1
-    return FINE
-
-
-cdef inline int _read_long(Input *source, int64_t *value) noexcept nogil:
-    cdef uint64_t bits = 0
-    cdef int shift = 0
-    cdef uint8_t byte
-    while source.at < source.end:
-        byte = source.at[0]
-        source.at += 1
-        if shift == 63 and byte > 1:
-            return BAD_NUMBER
-        bits |= <uint64_t> (byte & 0x7F) << shift
-        if byte < 0x80:
-            value[0] = <int64_t> (bits >> 1) ^ -<int64_t> (bits & 1)
-            return FINE
-        shift += 7
-    return CUT
-
-
-cdef inline int _read_length(Input *source, int64_t *length) noexcept nogil:
-    """Of bytes that are there."""
-    cdef int outcome = _read_long(source, length)
-    if outcome == FINE and (length[0] < 0 or length[0] > source.end - source.at):
-        return BAD_LENGTH
-    return outcome
-
-
-cdef inline int _read_count(Input *source, int64_t *count) noexcept nogil:
-    """Of the items in the next block; every item has a byte at least."""
-    cdef int64_t size
-    cdef int outcome = _read_long(source, count)
-    if outcome == FINE and count[0] < 0:
-        if count[0] < -<int64_t> MOST_ITEMS:
-            return BAD_LENGTH
-        count[0] = -count[0]
-        outcome = _read_length(source, &size)
-    if outcome == FINE and count[0] > source.end - source.at:
-        return BAD_LENGTH
-    return outcome
-
-
-cdef inline bint _is_utf8(const uint8_t *text, int64_t size) noexcept nogil:
-    cdef int64_t i = 0
-    cdef uint64_t eight
-    cdef uint8_t first
-    cdef uint32_t point
-    cdef int more, k
-    while i < size:
-        if size - i >= 8:
-            memcpy(&eight, text + i, 8)
-            if not eight & <uint64_t> 0x8080808080808080:
-                i += 8
-                continue
-        first = text[i]
-        if first < 0x80:
-            i += 1
-            continue
-        if 0xC2 <= first <= 0xDF:
-            more, point = 1, first & 0x1F
-        elif 0xE0 <= first <= 0xEF:
-            more, point = 2, first & 0x0F
-        elif 0xF0 <= first <= 0xF4:
-            more, point = 3, first & 0x07
-        else:
-            return False
-        if more >= size - i:
-            return False
-        for k in range(1, more + 1):
-            if text[i + k] & 0xC0 != 0x80:
-                return False
-            point = point << 6 | text[i + k] & 0x3F
-        if more == 2 and (point < 0x800 or 0xD800 <= point <= 0xDFFF):
-            return False
-        if more == 3 and (point < 0x10000 or point > 0x10FFFF):
-            return False
-        i += more + 1
-    return True
-
 
 cdef int _skip(Plan *plan, int index, Input *source) noexcept nogil:
     """Passes over a value."""
@@ -233,14 +45,14 @@ cdef int _skip(Plan *plan, int index, Input *source) noexcept nogil:
     cdef int outcome = FINE
     cdef int kind = column.kind
     if kind == INT or kind == LONG:
-        return _read_long(source, &number)
+        return read_long(source, &number)
     if kind == STRING or kind == BYTES:
-        outcome = _read_length(source, &number)
+        outcome = read_length(source, &number)
         if outcome == FINE:
             source.at += number
         return outcome
     if kind == OPTIONAL or kind == CHOICE:
-        outcome = _read_long(source, &number)
+        outcome = read_long(source, &number)
         if outcome != FINE:
             return outcome
         if number < 0 or number >= column.count:
@@ -254,7 +66,7 @@ cdef int _skip(Plan *plan, int index, Input *source) noexcept nogil:
         return FINE
     if kind == ARRAY:
         while True:
-            outcome = _read_count(source, &number)
+            outcome = read_count(source, &number)
             if outcome != FINE or number == 0:
                 return outcome
             for i in range(number):
@@ -277,7 +89,7 @@ cdef int _read(Plan *plan, int index, Input *source, int64_t row) noexcept nogil
     if not column.read:
         return _skip(plan, index, source)
     if kind == OPTIONAL:
-        outcome = _read_long(source, &number)
+        outcome = read_long(source, &number)
         if outcome != FINE:
             return outcome
         if number < 0 or number >= column.count:
@@ -289,7 +101,7 @@ cdef int _read(Plan *plan, int index, Input *source, int64_t row) noexcept nogil
     if kind == NULL_:
         return FINE
     if kind == CHOICE:
-        outcome = _read_long(source, &number)
+        outcome = read_long(source, &number)
         if outcome != FINE:
             return outcome
         if number < 0 or number >= column.count:
@@ -297,13 +109,13 @@ cdef int _read(Plan *plan, int index, Input *source, int64_t row) noexcept nogil
         index = plan.children[column.first + number]
         if plan.columns[index].kind == NULL_:
             return FINE
-        outcome = _begin(plan, column, row)
+        outcome = begin(plan, column, row)
         return outcome if outcome != FINE else _read(plan, index, source, row)
-    outcome = _begin(plan, column, row)
+    outcome = begin(plan, column, row)
     if outcome != FINE:
         return outcome
     if kind == INT or kind == LONG:
-        outcome = _read_long(source, &number)
+        outcome = read_long(source, &number)
         if outcome != FINE:
             return outcome
         if kind == LONG:
@@ -314,12 +126,12 @@ cdef int _read(Plan *plan, int index, Input *source, int64_t row) noexcept nogil
             (<int32_t *> column.data.data)[row] = <int32_t> number
         return FINE
     if kind == STRING or kind == BYTES:
-        outcome = _read_length(source, &number)
+        outcome = read_length(source, &number)
         if outcome != FINE:
             return outcome
-        if kind == STRING and not _is_utf8(source.at, number):
+        if kind == STRING and not is_utf8(source.at, number):
             return BAD_TEXT
-        if _reserve(&column.data, column.data.size + number) != FINE:
+        if reserve(&column.data, column.data.size + number) != FINE:
             return NO_MEMORY
         memcpy(column.data.data + column.data.size, source.at, number)
         column.data.size += number
@@ -335,7 +147,7 @@ cdef int _read(Plan *plan, int index, Input *source, int64_t row) noexcept nogil
     if kind == ARRAY:
         index = plan.children[column.first]
         while True:
-            outcome = _read_count(source, &number)
+            outcome = read_count(source, &number)
             if outcome != FINE:
                 return outcome
             if number == 0:
@@ -494,9 +306,9 @@ cdef class AvroDecoder:
         below = [child for child in below if self._plan.columns[child].read and self._plan.columns[child].kind != NULL_]
         if column.kind == OPTIONAL:
             return self._array(below[0], rows)
-        if rows > column.capacity and _grow(&self._plan, column, rows) != FINE:
+        if rows > column.capacity and grow(&self._plan, column, rows) != FINE:
             raise MemoryError
-        _fill(column, rows)
+        fill(column, rows)
         nulls = rows - column.values
         buffers = [_Memory.of(&column.valid, (rows + 7) // 8) if nulls else None]
         children = [self._array(child, column.items if column.kind == ARRAY else rows) for child in below]

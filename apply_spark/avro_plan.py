@@ -13,7 +13,7 @@ import pyarrow as pa
 
 
 class Kind(enum.IntEnum):
-    """What the decoder meets; the numbers are known to `avro_decoder.pyx`."""
+    """What the decoder meets; the numbers are those of `arrow_out.pxd`."""
 
     NULL = 0
     BOOLEAN = 1
@@ -90,7 +90,7 @@ class _Planner:
         match writer:
             case str() if writer in _PLAIN:
                 kind, arrow = _PLAIN[writer]
-                return Node(kind, (), arrow if read else None)
+                return Node(kind, (), arrow if read is not False else None)
             case str():
                 record, inside = self._known[writer if "." in writer else f"{namespace}.{writer}"]
                 return self._record(record, read, inside)
@@ -98,7 +98,9 @@ class _Planner:
                 return self._union([self.node(branch, read, namespace) for branch in branches], read)
             case {"type": "array", "items": items}:
                 item = self.node(items, read, namespace)
-                return Node(Kind.ARRAY, (item,), pa.list_(pa.field("element", item.arrow)) if read else None)
+                return Node(
+                    Kind.ARRAY, (item,), pa.list_(pa.field("element", item.arrow)) if read is not False else None
+                )
             case {"type": "record", "name": name}:
                 namespace = writer.get("namespace", namespace)
                 self._known[f"{namespace}.{name}"] = writer, namespace
@@ -112,12 +114,12 @@ class _Planner:
         names = [field["name"] for field in record["fields"]]
         each = {name: read.get(name, False) if isinstance(read, dict) else read for name in names}
         fields = [self.node(field["type"], each[field["name"]], namespace) for field in record["fields"]]
-        arrow = [(name, field.arrow) for name, field in zip(names, fields, strict=True) if each[name]]
-        return Node(Kind.RECORD, tuple(fields), pa.struct(arrow) if read else None)
+        arrow = [(name, field.arrow) for name, field in zip(names, fields, strict=True) if each[name] is not False]
+        return Node(Kind.RECORD, tuple(fields), pa.struct(arrow) if read is not False else None)
 
     def _union(self, branches: list[Node], read: _Read) -> Node:
         some = [branch for branch in branches if branch.kind is not Kind.NULL]
         if len(some) == 1:
             return Node(Kind.OPTIONAL, tuple(branches), some[0].arrow)
         members = [(f"member{index}", branch.arrow) for index, branch in enumerate(some)]
-        return Node(Kind.CHOICE, tuple(branches), pa.struct(members) if read else None)
+        return Node(Kind.CHOICE, tuple(branches), pa.struct(members) if read is not False else None)

@@ -141,6 +141,12 @@ def test_rows_without_a_value_lie_before_between_and_after() -> None:
     assert decoded(decoder(schema), *[encoded(schema, row) for row in rows]) == rows
 
 
+def test_a_row_without_columns_is_there_or_null() -> None:
+    schema = record("R", ("a", ["null", record("Empty")]))
+
+    assert decoded(decoder(schema), HEAD + b"\x02", HEAD + b"\x00") == [{"a": {}}, {"a": None}]
+
+
 def test_a_decoder_serves_one_batch_after_the_other() -> None:
     schema = record("R", ("a", {"type": "array", "items": ["null", "string"]}))
     made = decoder(schema)
