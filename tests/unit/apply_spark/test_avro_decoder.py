@@ -12,7 +12,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from apply_spark.arrow_decode import is_installed
@@ -221,6 +221,9 @@ def test_damage_is_named_with_its_place(avro: Any, body: bytes, reason: str, is_
 
 
 @given(st.binary(max_size=12) | st.text(st.characters(codec="utf-8", min_codepoint=0x70)).map(str.encode))
+@example(b"\xed\xa0\x80")  # half of a surrogate pair
+@example(b"\xe0\x80\x80")  # longer than it need be
+@example(b"\xf4\x90\x80\x80")  # beyond the last character
 def test_a_text_is_read_where_python_reads_it(text: bytes) -> None:
     schema = record("R", ("a", "string"))
     body = encoded(record("R", ("a", "bytes")), {"a": text})
