@@ -2,7 +2,7 @@
 # Bookworm is named because it is the Debian that has openjdk-17; plain `3.11-slim` moves on to newer releases.
 FROM python:3.11-slim-bookworm AS build
 
-# The compiler is for capture's kernel; without one the image would run on the reference path, and be slow.
+# The compiler is for the kernels of capture and apply; without one the image would be slow.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev \

@@ -8,7 +8,7 @@ RESULT := $(RESULT)
 
 .PHONY: demo build-kernel test lint types imports test-unit test-unit-reference integration fuzz bench bench-quick format clean
 
-$(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/transcode/*.pyx capture/transcode/*.pxd)
+$(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/transcode/*.pyx capture/transcode/*.pxd apply_spark/*.pyx apply_spark/*.pxd)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
@@ -23,7 +23,7 @@ demo: $(VENV)/.installed
 # The install builds it where there is a compiler; this builds it again after a change, and fails where there is none.
 build-kernel: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	$(BIN)/python -c 'import capture.transcode.kernel'
+	$(BIN)/python -c 'import apply_spark.avro_decoder, capture.transcode.kernel'
 
 test: lint types imports test-unit test-unit-reference integration
 

@@ -1,4 +1,4 @@
-"""The compiled kernel, three optional extensions: where they cannot be built, capture runs on the reference path."""
+"""The compiled kernels, optional extensions: where they cannot be built, capture and apply do without, and are slow."""
 
 from setuptools import Extension, setup
 
@@ -7,12 +7,20 @@ _PARTS = ("avro_out", "clock", "copy_in", "kernel", "kernel_record", "pgoutput_i
 
 setup(
     ext_modules=[
+        *(
+            Extension(
+                f"capture.transcode.{name}",
+                [f"{_FOLDER}/{name}.pyx"],
+                depends=[f"{_FOLDER}/{part}.pxd" for part in _PARTS],
+                optional=True,
+            )
+            for name in ("kernel_record", "kernel", "kernel_pump")
+        ),
         Extension(
-            f"capture.transcode.{name}",
-            [f"{_FOLDER}/{name}.pyx"],
-            depends=[f"{_FOLDER}/{part}.pxd" for part in _PARTS],
+            "apply_spark.avro_decoder",
+            ["apply_spark/avro_decoder.pyx"],
+            depends=["apply_spark/arrow_out.pxd", "apply_spark/avro_in.pxd"],
             optional=True,
-        )
-        for name in ("kernel_record", "kernel", "kernel_pump")
+        ),
     ],
 )

@@ -7,13 +7,16 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
+from apply_spark.arrow_decode import ArrowDecoder, is_chosen, raw_here
 from apply_spark.decode import decoded_copy
-from apply_spark.errors import TableFailed
+from apply_spark.errors import RecordDamaged, TableFailed
 from apply_spark.progress import TableProgress
 from apply_spark.read import OffsetRange, checked, raw_records
 from schemas.connections import KafkaConfig
+from schemas.envelope import copy_reader_schema
 from schemas.errors import LogError
 from schemas.topics import Topics
 from stores.kafka_log import KafkaLog
@@ -41,6 +44,7 @@ class CopyReader:
         self._schemas = schemas
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="copy-ahead")
         self._ahead: _Ahead | None = None
+        self._decoder = ArrowDecoder(log, copy_reader_schema)
 
     def __enter__(self) -> Self:
         return self
@@ -69,6 +73,12 @@ class CopyReader:
         schema = self._schemas.get(table.schema_id)
 
         def read() -> pa.Table:
-            return decoded_copy(raw_records(self._spark, self._kafka, ranges), topic, schema).toArrow()
+            if not is_chosen():
+                return decoded_copy(raw_records(self._spark, self._kafka, ranges), topic, schema).toArrow()
+            raw = raw_here(self._spark, self._kafka, ranges)[topic]
+            try:
+                return pa.table({"row": pc.struct_field(self._decoder.records(raw, schema), "after")})
+            except RecordDamaged as error:
+                raise TableFailed(table.table, error) from error
 
         return _Ahead(topic, piece, self._pool.submit(read))

@@ -1,4 +1,4 @@
-"""Raw records to typed rows by schema id, and the part of them that belongs to a window.
+"""Raw records to typed rows by schema id, in Spark, and the part of them that belongs to a window.
 
 `from_avro` cannot know that a schema is wrong: the header is compared and cut off first, and the writer's schema is
 the one of its id. What is read is `schemas.envelope.reader_schema`: plain numbers and text.
@@ -15,26 +15,8 @@ from pyspark.sql.avro.functions import from_avro
 
 from apply_spark.intervals import Interval
 from schemas.envelope import copy_reader_schema, reader_schema
-from schemas.identifiers import SchemaId
 from schemas.wire import HEADER_BYTES, header
 from stores.schema_topic import RegisteredSchema
-
-
-class ChangeDecoder:
-    """Makes the columns that decode changes, each once: to make one takes a dozen calls into the JVM."""
-
-    def __init__(self) -> None:
-        self._made: dict[tuple[str, SchemaId], Column] = {}
-
-    def column(self, topic: str, schema: RegisteredSchema) -> Column:
-        """The change as a struct where a record is of this topic and schema, else null.
-
-        No number of the interval stands in it, so that Spark finds the code it compiled for the interval before."""
-        known = self._made.get((topic, schema.id))
-        if known is None:
-            known = F.when(_is_of(topic, schema), _avro(schema, reader_schema(schema.avro)))
-            self._made[topic, schema.id] = known
-        return known
 
 
 def decoded(raw: DataFrame, topic: str, schema: RegisteredSchema) -> DataFrame:

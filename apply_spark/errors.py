@@ -2,6 +2,7 @@
 
 LogError
 |-- RowsMissing           Kafka gave fewer rows than the checkpoint counted     (stops the table)
+|-- RecordDamaged         a record is not what its schema says                  (stops the table)
 |-- TopicCut              a topic no longer holds an offset that is needed      (stops the table)
 DestinationError
 |-- DestinationInUse      another apply writes there
@@ -20,6 +21,12 @@ class RowsMissing(LogError):
     """Records that a checkpoint counted are not on their topic."""
 
     solution = "Records were lost on Kafka. Run `penstock resync TABLE`."
+
+
+class RecordDamaged(LogError):
+    """A record whose bytes are not what its schema says."""
+
+    solution = "A record was damaged on Kafka, or written by somebody else. Run `penstock resync TABLE`."
 
 
 class TopicCut(LogError):

@@ -1,8 +1,8 @@
 """One interval of some tables, from Kafka to folded changes: of all tables at once, or of one that catches up.
 
-An interval within the budget comes to this process as Arrow, in one Spark job for all its small tables and one for each
-large one; there it is counted against the checkpoint and, where every row was sent whole, folded. Spark folds the rest,
-and all of an interval that is larger: one checkpoint, which cannot be divided.
+An interval within the budget comes to this process as raw records, in one Spark job for all tables; here it is decoded,
+counted against the checkpoint and, where every row was sent whole, folded. Spark folds the rest, and decodes and folds
+an interval that is larger: one checkpoint, which cannot be divided.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
-from apply_spark.decode import ChangeDecoder, decoded, within
+from apply_spark.arrow_decode import ArrowDecoder, is_chosen, raw_here
+from apply_spark.decode import decoded, within
 from apply_spark.destination import TableChanges
-from apply_spark.errors import RowsMissing, TableFailed, TopicCut
+from apply_spark.errors import RecordDamaged, RowsMissing, TableFailed, TopicCut
 from apply_spark.fold import Contents, contents_columns, fold, is_simple, latest
 from apply_spark.intervals import Budget, Interval
 from apply_spark.progress import TableProgress
@@ -29,16 +30,12 @@ from apply_spark.records import within as records_within
 from apply_spark.rows import ArrowRows, Rows, SparkRows
 from schemas.checkpoint import Moved
 from schemas.connections import KafkaConfig
+from schemas.envelope import reader_schema
 from schemas.lsn import Lsn, Position
 from schemas.table import TableSchema
 from schemas.topics import Topics
 from stores.kafka_log import KafkaLog
 from stores.schema_topic import SchemaTopic
-
-_LARGE_ROWS = 10_000
-"""From here on a table is read by a job of its own: its rows would carry an empty column for every other part."""
-_MOST_COLUMNS = 200
-"""Of all parts that are read by one job: the code that Spark makes for it stays small enough to be compiled."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ class IntervalReader:
         self._log = log
         self._schemas = schemas
         self._budget = budget
-        self._decoder = ChangeDecoder()
+        self._decoder = ArrowDecoder(log, reader_schema)
 
     @contextmanager
     def changes(self, interval: Interval, tables: Iterable[TableProgress]) -> Iterator[tuple[TableChanges, ...]]:
@@ -82,7 +79,7 @@ class IntervalReader:
             yield ()
             return
         ranges = self._ranges(interval, parts)
-        if self._is_within_budget(interval, ranges):
+        if is_chosen() and self._is_within_budget(interval, ranges):
             yield tuple(self._changes_here(interval, parts, ranges))
             return
         raw = raw_records(self._spark, self._kafka, ranges).persist(StorageLevel.MEMORY_AND_DISK)
@@ -132,29 +129,13 @@ class IntervalReader:
     def _records(
         self, interval: Interval, parts: list[_Part], ranges: dict[str, OffsetRange]
     ) -> Iterator[tuple[_Part, pa.Table]]:
-        for group in self._groups(parts):
-            topics = dict.fromkeys(part.moved.topic for part in group)
-            raw = raw_records(self._spark, self._kafka, {topic: ranges[topic] for topic in topics})
-            columns = [
-                self._decoder.column(part.moved.topic, self._schemas.get(part.moved.schema_id)).alias(str(index))
-                for index, part in enumerate(group)
-            ]
-            found = raw.select(*columns).toArrow()
-            for part, column in zip(group, found.columns, strict=True):
-                yield part, records_within(records(column), interval)
-
-    def _groups(self, parts: list[_Part]) -> Iterator[list[_Part]]:
-        """What is read by one job."""
-        group: list[_Part] = []
-        columns = 0
-        for part in sorted(parts, key=lambda part: part.moved.rows):
-            width = len(self._schema(part.table).columns)
-            if group and (part.moved.rows >= _LARGE_ROWS or columns + width > _MOST_COLUMNS):
-                yield group
-                group, columns = [], 0
-            group.append(part)
-            columns += width
-        yield group
+        raw = raw_here(self._spark, self._kafka, ranges)
+        for part in parts:
+            try:
+                decoded = self._decoder.records(raw[part.moved.topic], self._schemas.get(part.moved.schema_id))
+            except RecordDamaged as error:
+                raise TableFailed(part.table.table, error) from error
+            yield part, records_within(records(decoded), interval)
 
     # In Spark.
 

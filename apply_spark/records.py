@@ -16,8 +16,8 @@ from schemas.lsn import Lsn, Position
 
 
 def records(decoded: pa.ChunkedArray) -> pa.Table:
-    """Structs, null where a record is of another part, to rows of commit_lsn, ordinal, epoch, op and images."""
-    rows = pa.Table.from_struct_array(decoded.drop_null() if decoded.null_count else decoded)
+    """Structs to rows of commit_lsn, ordinal, epoch, op and images."""
+    rows = pa.Table.from_struct_array(decoded)
     source = {name: pc.struct_field(rows["source"], name) for name in ("commit_lsn", "ordinal", "epoch")}
     return pa.table(source | {name: rows[name] for name in ("op", "before", "after", "unchanged")})
 

@@ -18,6 +18,7 @@ _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",  # re-planning costs more than it gives on small batches
     "spark.sql.streaming.stopTimeout": "30s",
     "spark.driver.maxResultSize": "0",  # a batch is bounded by the interval budget
+    "spark.task.maxDirectResultSize": "128m",  # a larger result makes a detour by the block manager
     "spark.speculation": "false",  # a destination must not be written twice at once
     "spark.kafka.consumer.cache.timeout": "10s",
     "spark.kafka.consumer.fetchedData.cache.timeout": "10s",

@@ -68,19 +68,18 @@ def apply_changes(
 
 
 def tiny_intervals(
-    servers: Servers, pipeline: Pipeline, session: psycopg.Connection, statement: str, count: int
+    servers: Servers, pipeline: Pipeline, session: psycopg.Connection, statement: str, count: int, rows: int
 ) -> Measurement:
-    """One-row transactions, a second apart, on a warm apply. `interval`: what apply itself took, empty intervals
-    included; `emitted_to_applied`: from capture's checkpoint to the destination's progress, waiting included."""
+    """Transactions of so many rows, a second apart, on a warm apply, while capture runs. `interval`: what apply itself
+    took, empty intervals included; `emitted_to_applied`: from capture's checkpoint to the destination's progress,
+    waiting included."""
     log, feedback = pipeline.next_checkpoint(), pipeline.next_feedback()
-    pipeline.start("capture")
-    pipeline.streaming_since()
     seconds, number = (pipeline.apply_metric(f"{_INTERVALS}_{kind}") for kind in ("sum", "count"))
     began = time.time()
     for _ in range(count):
         session.execute(statement.encode())
         time.sleep(_TINY_SECONDS)
-    checkpoints = [each for each in pipeline.wait_until_captured(count, log) if each.moved]
+    checkpoints = [each for each in pipeline.wait_until_captured(count * rows, log) if each.moved]
     pipeline.wait_until_applied(checkpoints[-1].lsn)
     ended = time.time()
     intervals = max(1.0, pipeline.apply_metric(f"{_INTERVALS}_count") - number)

@@ -149,9 +149,14 @@ class BacklogGroup:
     def _apply(self, turn: int) -> Mapping[str, Measurement]:
         pipeline = self._pipelines["unix", turn]
         found = apply_changes(self._servers, pipeline, self._drained.pop(turn), self._segments)
+        pipeline.start("capture")
+        pipeline.streaming_since()
+        statements = {"apply/tiny": (workloads.ONE_ROW, 1)}
+        if self._sizes.mix_transactions:
+            statements["apply/tiny/six_tables"] = (workloads.SIX_TABLES, len(workloads.MIX_TABLES))
         with psycopg.connect(self._servers.dsn(_DATABASE), autocommit=True) as session:
-            statement = "update orders set items = items + 1 where id = 1"
-            found["apply/tiny"] = tiny_intervals(self._servers, pipeline, session, statement, self._sizes.tiny)
+            for name, (statement, rows) in statements.items():
+                found[name] = tiny_intervals(self._servers, pipeline, session, statement, self._sizes.tiny, rows)
         pipeline.stop("apply")
         pipeline.stop("capture")
         return found

@@ -126,12 +126,14 @@ def _apply(result: Result) -> str:
     names |= {f"apply/changes/{name}": f"changes: {label}" for name, label in _SEGMENTS.items()}
     names["end_to_end"] = "**end to end**, writing included"
     text = _rates(result, names)
-    tiny = result.cases.get("apply/tiny", [])
-    if tiny:
+    for name, size in (("apply/tiny", "A tiny interval"), ("apply/tiny/six_tables", "One of six tables")):
+        tiny = result.cases.get(name, [])
+        if not tiny:
+            continue
         interval = Spread(tuple(each.figures["interval"] for each in tiny))
         waited = Spread(tuple(each.figures["emitted_to_applied_p50"] for each in tiny))
         text += (
-            f"\nA tiny interval on a warm apply takes {interval.median:.2f} s ({_values(interval, 2)}); from capture's "
+            f"\n{size} on a warm apply takes {interval.median:.2f} s ({_values(interval, 2)}); from capture's "
             f"checkpoint to the destination's progress, waiting included, {waited.median:.2f} s "
             f"({_values(waited, 2)}).\n"
         )

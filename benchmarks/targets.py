@@ -72,6 +72,7 @@ def _case_verdicts(cases: Cases) -> Iterator[Verdict]:
         ("changes to DuckDB, warm, rows/s", "apply/changes/warm", 80_000, True, 0, rate),
         ("copied rows to DuckDB, warm, rows/s", "apply/copy/warm", 130_000, True, 0, rate),
         ("a tiny interval, warm, s", "apply/tiny", 0.5, False, 2, figure("interval")),
+        ("a tiny interval of six tables, warm, s", "apply/tiny/six_tables", 0.5, False, 2, figure("interval")),
         ("commit to visible at 1,000/s, p50, s", "latency/1000", 1.5, False, 2, figure("p50")),
         ("commit to visible at 1,000/s, p99, s", "latency/1000", 4.0, False, 2, figure("p99")),
     ]

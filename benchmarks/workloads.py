@@ -132,6 +132,19 @@ create table documents (id bigint primary key, body text);
 alter table documents alter column body set storage external;
 """
 
+ONE_ROW: LiteralString = "update orders set items = items + 1 where id = 1"
+SIX_TABLES: LiteralString = """
+with a as (update district set ytd = ytd + 1 where id = 0),
+     b as (update customer set payments = payments + 1 where id = 0),
+     c as (update stock set ytd = ytd + 1 where item_id = 0),
+     d as (update purchase set lines = lines + 1
+            where (district_id, id) = (select district_id, id from purchase order by 1, 2 limit 1)),
+     e as (update purchase_line set quantity = quantity + 1 where (district_id, purchase_id, number) =
+                  (select district_id, purchase_id, number from purchase_line order by 1, 2, 3 limit 1))
+update payment set amount = amount + 1 where id = (select min(id) from payment)
+"""
+"""One row of each table of the mix, which has run."""
+
 SCHEMAS: dict[str, LiteralString] = {"orders": _ORDERS, "mix": _MIX, "wide": _WIDE, "documents": _DOCUMENTS}
 
 

@@ -23,7 +23,7 @@ RESERVED = {
     LOG_FORMAT: "`json` or `text`; left out: text on a terminal, JSON lines elsewhere.",
     "PENSTOCK_STACK": "`native`, `docker` or `auto`: where the servers of the demo and of the tests run.",
     "PENSTOCK_IVY_SETTINGS": "An ivysettings.xml for the download of jars, behind a mirror or in a closed network.",
-    "PENSTOCK_KERNEL": "`reference`: rows are transcoded in Python even where the compiled kernel is installed.",
+    "PENSTOCK_KERNEL": "`reference`: Python transcodes, Spark decodes, even where the compiled kernels are installed.",
 }
 _FOR_TESTS = "PENSTOCK_TEST_"
 

@@ -45,20 +45,28 @@ def all_findings(config: Config) -> Iterator[Finding]:
         yield from kafka_findings(config.settings.kafka)
     else:
         yield Finding(Severity.OK, "kafka", "None is named; `penstock run` brings an embedded broker.")
-    yield _kernel_finding()
+    yield from _kernel_findings()
     for name, destination in config.destinations.items():
         yield from _destination_findings(name, destination)
 
 
-def _kernel_finding() -> Finding:
-    if kernel_path() is not None:
-        return Finding(Severity.OK, "kernel", "Rows are transcoded by the compiled kernel.")
-    return Finding(
-        Severity.WARNING,
-        "kernel",
-        "The compiled kernel is not installed: capture runs on the reference path, at a fraction of the speed.",
-        "Install a C compiler, then install penstock again (in a checkout: `make build-kernel`).",
+def _kernel_findings() -> Iterator[Finding]:
+    from apply_spark.arrow_decode import is_installed  # noqa: PLC0415 -- brings Spark
+
+    kernels = (
+        ("kernel", kernel_path() is not None, "Rows are transcoded by the compiled kernel.", "capture"),
+        ("decoder", is_installed(), "Records are decoded by the compiled decoder.", "apply"),
     )
+    for subject, installed, fine, stage in kernels:
+        if installed:
+            yield Finding(Severity.OK, subject, fine)
+            continue
+        yield Finding(
+            Severity.WARNING,
+            subject,
+            f"The compiled {subject} is not installed: {stage} runs on the reference path, at a fraction of the speed.",
+            "Install a C compiler, then install penstock again (in a checkout: `make build-kernel`).",
+        )
 
 
 def _for_source(config: Config) -> CaptureConfig:

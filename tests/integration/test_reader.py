@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from apply_spark import reader as reader_module
+from apply_spark.arrow_decode import is_chosen
 from apply_spark.copies import CopyReader
 from apply_spark.errors import TableFailed
 from apply_spark.intervals import Budget, Interval
@@ -29,6 +29,7 @@ from schemas.lsn import Lsn
 from schemas.phases import Ready
 from schemas.table import TableSchema
 from schemas.topics import Topics
+from schemas.wire import header
 from stores.kafka_log import KafkaLog, TopicKind
 from stores.schema_topic import SchemaTopic
 from tests.support.builders import INT8, a_column, a_table
@@ -148,18 +149,6 @@ def test_many_tables_are_read_and_folded_together(written: Written) -> None:
     }
 
 
-def test_tables_that_do_not_fit_one_job_take_more(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader_module, "_MOST_COLUMNS", 4)
-    monkeypatch.setattr(reader_module, "_LARGE_ROWS", 3)
-    tables = [orders(f"t{number}", number) for number in range(6)]
-    for number, table in enumerate(tables):
-        written.write(table, *[(Op.CREATE, None, (row, "a")) for row in range(1 + number)])
-
-    changes = written.changes(*[written.progress(table) for table in tables])
-
-    assert changes == {f"t{number}": [(False, (row,), (row, "a")) for row in range(1 + number)] for number in range(6)}
-
-
 def test_two_schemas_of_one_table_are_folded_together(written: Written) -> None:
     before, after = orders(), orders(nullable=False)
     written.write(before, (Op.CREATE, None, (1, "old")), (Op.CREATE, None, (2, "old")))
@@ -232,6 +221,45 @@ def test_what_a_table_holds_already_may_have_another_shape(kafka: LocalKafka, sp
 
         assert written.changes(written.progress(orders(), lsn=150)) == {"orders": [(False, (2,), (2, "new"))]}
         assert written.changes(written.progress(orders(), lsn=151)) == {}
+
+
+@pytest.mark.skipif(not is_chosen(), reason="Spark decodes, and stops all tables")
+def test_a_damaged_record_stops_its_table_and_is_named(kafka: LocalKafka, spark: SparkSession) -> None:
+    config = KafkaConfig(bootstrap_servers=kafka.bootstrap_servers)
+    with KafkaLog(config) as log:
+        written = Written(config, log, spark, BUDGETS["here"])
+        written.write(orders("whole", 2), (Op.CREATE, None, (1, "a")))
+        written.write(orders(), (Op.CREATE, None, (1, "a")))
+        topic = written.topics.changes(orders().name)
+        written.producer.produce(topic, header(written.register(orders())) + b"\x00\x02private")
+        written.producer.flush()
+        written.write(orders(), (Op.CREATE, None, (2, "a")), ordinal=1)
+
+        with pytest.raises(TableFailed) as caught:
+            written.changes(written.progress(orders("whole", 2)), written.progress(orders()))
+
+    assert caught.value.table == orders().name
+    assert f"{topic} has a damaged record at offset 1:" in caught.value.reason
+    assert "private" not in str(caught.value)
+    assert "resync" in caught.value.solution
+
+
+@pytest.mark.skipif(not is_chosen(), reason="Spark decodes")
+def test_a_damaged_copy_stops_its_table(kafka: LocalKafka, spark: SparkSession) -> None:
+    config = KafkaConfig(bootstrap_servers=kafka.bootstrap_servers)
+    with KafkaLog(config) as log:
+        written = Written(config, log, spark, BUDGETS["here"])
+        table = written.progress(orders())
+        topic = written.topics.copy(table.table, table.generation)
+        log.create(topic, TopicKind.RECORDS)
+        written.producer.produce(topic, header(table.schema_id) + b"\x04")
+        written.producer.flush()
+
+        with (
+            CopyReader(spark, config, written.topics, log, written.schemas) as copies,
+            pytest.raises(TableFailed, match=f"{topic} has a damaged record at offset 0: a union has no such branch"),
+        ):
+            copies.rows(table, OffsetRange(0, 1), None)
 
 
 def test_a_truncate_takes_what_was_before_it(written: Written) -> None:

@@ -33,11 +33,11 @@ class Change(NamedTuple):
     moved: bool = False
 
 
-def decoded(*changes: Change | None) -> pa.ChunkedArray:
-    """As Spark gives them: None is a record of another part. In two chunks, as from two tasks."""
+def decoded(*changes: Change) -> pa.ChunkedArray:
+    """As the decoder gives them. In two chunks, as from two tasks."""
     images = [("before", IMAGE), ("after", IMAGE)]
     shape = pa.struct([*images, ("source", SOURCE), ("op", pa.string()), ("unchanged", pa.list_(pa.string()))])
-    structs = [change and _struct(change) for change in changes]
+    structs = [_struct(change) for change in changes]
     middle = len(structs) // 2
     return pa.chunked_array([pa.array(structs[:middle], shape), pa.array(structs[middle:], shape)])
 
@@ -58,16 +58,17 @@ def an_interval(start: int, lsn: int, epoch: int = 7) -> Interval:
     return Interval(LogId("log"), Epoch(epoch), Lsn(start), Lsn(lsn), 1, 1, {}, {}, (), 1, opens=False)
 
 
-def test_records_of_other_parts_are_left_out() -> None:
-    rows = records(decoded(None, Change(1, note="a"), None, Change(2, op="d"), None))
+def test_records_become_rows_with_their_position() -> None:
+    rows = records(decoded(Change(1, note="a"), Change(2, op="d")))
 
     assert rows["commit_lsn"].to_pylist() == [1, 2]
     assert [after and after["note"] for after in rows["after"].to_pylist()] == ["a", None]
     assert rows["op"].to_pylist() == ["c", "d"]
 
 
-def test_a_part_without_records_is_an_empty_table() -> None:
-    rows = within(records(decoded(None, None)), an_interval(0, 100))
+@pytest.mark.parametrize("found", [decoded(), pa.chunked_array([], decoded().type)], ids=["empty", "no chunk"])
+def test_a_part_without_records_is_an_empty_table(found: pa.ChunkedArray) -> None:
+    rows = within(records(found), an_interval(0, 100))
 
     assert rows.num_rows == 0
     assert contents(rows).rows == 0

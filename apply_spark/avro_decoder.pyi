@@ -1,0 +1,9 @@
+import pyarrow as pa
+
+from apply_spark.avro_plan import Node
+
+class AvroDecoder:
+    def __init__(self, header: bytes, root: Node) -> None: ...
+    @property
+    def type(self) -> pa.DataType: ...
+    def decode(self, records: pa.BinaryArray) -> pa.StructArray: ...
