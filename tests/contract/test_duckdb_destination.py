@@ -15,7 +15,7 @@ from apply_spark.destinations.duckdb import DuckDbDestination
 from apply_spark.errors import DestinationInUse, DestinationLocked, DestinationTaken, TableFailed
 from schemas.errors import ConfigError, DestinationError, Retry
 from schemas.identifiers import DestinationName, TableName
-from schemas.pg_types.registry import ARRAY_ELEMENT
+from schemas.pg_types.registry import TYPES
 from schemas.table import Column, TableSchema
 from tests.contract.destination_places import (
     EVENTS,
@@ -305,7 +305,8 @@ def test_names_that_duckdb_does_not_tell_apart_are_refused(
 
 def _elements(array: Sample) -> list[Sample]:
     """The samples that the array was made of."""
-    element = ARRAY_ELEMENT[array.type_oid]
+    element = TYPES[array.type_oid].element
+    assert element is not None
     return [each for each in SAMPLES if each.modifier == -1 and each.type_oid == element.oid]
 
 
