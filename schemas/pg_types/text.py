@@ -25,7 +25,7 @@ TEXTS = (
     _as_text(1186, 1187, "interval", "`IntervalStyle = postgres`"),
     _as_text(1266, 1270, "timetz", "with its own offset, `24:00:00` included"),
     _as_text(790, 791, "money", "`lc_monetary = C`: `$1,234.56`"),
-    _as_text(142, 143, "xml", "without the encoding of its declaration"),
+    _as_text(142, 143, "xml", "as Postgres prints it, which leaves a declaration out that says nothing"),
     _as_text(1560, 1561, "bit"),
     _as_text(1562, 1563, "varbit"),
     _as_text(869, 1041, "inet"),

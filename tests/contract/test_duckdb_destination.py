@@ -143,6 +143,35 @@ def test_a_copied_value_that_duckdb_cannot_hold_names_its_column(
 
 
 @pytest.mark.parametrize(
+    ("unheld", "reason"),
+    [
+        (Sample(1007, "{{1,2},{3,4}}"), "more than one dimension"),
+        (Sample(1009, "[0:1]={a,NULL}"), "index 1"),
+        (Sample(1114, "294247-01-10 04:00:54.775807"), "after 294247-01-10"),
+        (Sample(1184, "294276-12-31 23:59:59.999999+00"), "after 294247-01-10"),
+        (Sample(1115, '{"294276-12-31 23:59:59.999999"}'), "after 294247-01-10"),
+        (Sample(1700, "NaN", modifier=NUMERIC_10_2), "NaN or an infinity"),
+        (Sample(1700, "-Infinity", modifier=NUMERIC_10_2), "NaN or an infinity"),
+        (Sample(1231, "{1.00,NaN}", modifier=NUMERIC_10_2), "NaN or an infinity"),
+    ],
+    ids=lambda given: given.text if isinstance(given, Sample) else "",
+)
+def test_a_value_that_duckdb_has_no_place_for_is_refused_with_the_reason(
+    place: DuckDbPlace, lake: DuckDbDestination, spark: SparkSession, unheld: Sample, reason: str
+) -> None:
+    table = a_table_of((unheld,), key=True)
+    lake.drop_table_for_copy(table, a_progress(1, table))
+
+    with pytest.raises(TableFailed) as caught:
+        lake.write_table_rows(table, from_kafka(spark, table, ["1", unheld.text]), a_progress(2, table))
+
+    assert "column c0" in caught.value.reason
+    assert reason in caught.value.reason
+    assert unheld.text not in caught.value.reason
+    assert place.rows(table) == []
+
+
+@pytest.mark.parametrize(
     "damage",
     [
         'drop table lake."public"."orders"',

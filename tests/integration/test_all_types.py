@@ -19,18 +19,19 @@ from pyspark.sql import SparkSession
 from capture.replication_connection import session_dsn
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
+from console.waiting import Held
 from schemas.pg_types import registry
+from schemas.pg_types.dates import parse_timestamp
 from schemas.phases import Errored
 from schemas.topics import Topics
 from schemas.wire import HEADER_BYTES, schema_id_of
 from stores.kafka_log import KafkaLog
 from stores.schema_topic import SchemaTopic
-from tests.support.eventually import eventually
 from tests.support.pipeline import Pipeline
 from tests.support.type_cases import LISTS_OF_LISTS, MADE, MADE_SCALARS, SCALARS, Case, array_case, completed
 
 VERSIONS = [int(each) for each in os.environ.get("PENSTOCK_TEST_POSTGRES_VERSIONS", "14,17").split(",")]
-TABLES = ("scalars", "lists", "made", "made_lists")
+TABLES = ("scalars", "lists")
 STREAMED = 1000
 NOT_FOR_COLUMNS = {
     "gtsvector",
@@ -43,12 +44,10 @@ NOT_FOR_COLUMNS = {
 }
 """What no client can write."""
 UNHELD = {
-    "matrix": ("int[]", "{{1,NULL},{3,4}}", "more than one dimension"),
-    "shifted": ("text[]", '[0:1]={"a b",NULL}', "index 1"),
-    "far": ("timestamp", "294276-12-31 23:59:59.999999", "294247-01-10"),
-    "far_zone": ("timestamptz", "294247-01-10 04:00:54.775807+00", "294247-01-10"),
-    "no_number": ("numeric(10, 2)", "NaN", "NaN"),
+    "matrix": ("mood[]", '{{happy,NULL},{"so so",""}}', "more than one dimension"),
+    "far": ("timestamptz", "294276-12-31 23:59:59.999999+00", "294247-01-10"),
 }
+"""The first comes by copy, the other by stream."""
 
 
 @pytest.fixture(scope="module", params=VERSIONS, ids=lambda version: f"postgres{version}")
@@ -72,33 +71,25 @@ def running(
         tables = _tables(pipeline.source)
         for table, cases in tables.items():
             pipeline.sql(_create(table, cases), *_inserts(table, cases))
-        for table, (kind, value, _) in UNHELD.items():
+        for table, (kind, _, _) in UNHELD.items():
             pipeline.sql(f"create table {table} (id int primary key, it {kind})")
-            if table in ("matrix", "far"):
-                pipeline.sql(f"insert into {table} values (1, '{value}')")
-        pipeline.publish()
+        pipeline.sql(f"insert into matrix values (1, '{UNHELD['matrix'][1]}')")
+        pipeline.publish(*tables, *UNHELD)
         pipeline.start_capture(PENSTOCK_KERNEL="" if request.param == "kernel" else request.param)
         pipeline.start_apply()
-        pipeline.settle(*tables, "shifted", "far_zone", "no_number")
+        pipeline.settle(*tables, *UNHELD, held=Held.PASSED_OVER)
         for table, cases in tables.items():
             columns = ", ".join(f"c{number}" for number in range(len(cases)))
             pipeline.sql(f"insert into {table} select id + {STREAMED}, {columns} from {table}")
-        for table, (_, value, _) in UNHELD.items():
-            if table not in ("matrix", "far"):
-                pipeline.sql(f"insert into {table} values (1, '{value}')")
-        pipeline.settle(*tables)
+        pipeline.sql(f"insert into far values (1, '{UNHELD['far'][1]}')")
+        pipeline.settle(*tables, *UNHELD, held=Held.PASSED_OVER)
         with psycopg.connect(session_dsn(server.dsn(name)), autocommit=True) as client:
             yield pipeline, client, tables
 
 
 def _tables(source: psycopg.Connection) -> dict[str, tuple[Case, ...]]:
-    scalars = completed(source, SCALARS)
-    return {
-        "scalars": scalars,
-        "lists": tuple(array_case(case) for case in scalars),
-        "made": MADE_SCALARS,
-        "made_lists": (*(array_case(case) for case in MADE_SCALARS), *LISTS_OF_LISTS),
-    }
+    cases = (*completed(source, SCALARS), *MADE_SCALARS)
+    return {"scalars": cases, "lists": (*(array_case(case) for case in cases), *LISTS_OF_LISTS)}
 
 
 def _create(table: str, cases: Sequence[Case]) -> str:
@@ -119,10 +110,11 @@ def test_every_type_is_at_the_destination_as_at_the_source(
 ) -> None:
     pipeline, client, tables = running
     cases = tables[table]
+    assert pipeline.known_phase(table) == "Ready", pipeline._report(table)
     from_postgres = ", ".join(case.from_postgres(f"c{number}") for number, case in enumerate(cases))
     from_duckdb = ", ".join(case.from_duckdb(f"c{number}") for number, case in enumerate(cases))
 
-    source = client.execute(f"select id, {from_postgres} from {table} order by id").fetchall()
+    source = client.execute(f"select id, {from_postgres} from public.{table} order by id").fetchall()
     lake = pipeline.lake(f"select id, {from_duckdb} from public.{table} order by id")
 
     assert [row[0] for row in lake] == [row[0] for row in source]
@@ -141,22 +133,19 @@ def test_what_duckdb_cannot_hold_is_on_the_topic_and_stops_its_table_with_a_reas
     running: tuple[Pipeline, psycopg.Connection, dict[str, tuple[Case, ...]]], table: str
 ) -> None:
     pipeline, client, _ = running
-    kind, value, reason = UNHELD[table]
-
-    eventually(lambda: pipeline.known_phase(table) == "Errored", what=f"{table} to stop")
+    _, value, reason = UNHELD[table]
 
     report = pipeline._report(table)
+
     assert report is not None
     assert isinstance(report.phase, Errored)
     assert "column it" in report.phase.reason
     assert reason in report.phase.reason
     assert value not in report.phase.reason
-    row = client.execute(f"select it::text from {table}").fetchone()
+    row = client.execute(f"select it::text from public.{table}").fetchone()
     assert row == (value,)
     (carried,) = _carried(pipeline, table)
-    oid = client.execute("select %s::regtype::oid", [kind.partition("(")[0]]).fetchone()
-    assert oid is not None
-    assert carried == registry.pg_type(oid[0]).parse(value)
+    assert carried == (parse_timestamp(value) if table == "far" else value)
 
 
 def _carried(pipeline: Pipeline, table: str) -> list[Any]:
@@ -165,7 +154,8 @@ def _carried(pipeline: Pipeline, table: str) -> list[Any]:
     with KafkaLog(config.kafka) as log:
         schemas = SchemaTopic(config.kafka, log, Topics(config.pipeline).schemas)
         mine = [topic for topic in log.topics() if f"{topic}.".startswith(f"{pipeline.change_topic(table)}.")]
-        records = [record.value for topic in mine for record in log.read_all(topic) if record.value]
+        ends = log.ends(mine)
+        records = [record.value for topic in mine for record in log.read(topic, 0, ends[topic][0]) if record.value]
         return [_plain(schemas.get(schema_id_of(record)).avro, record)["after"]["it"] for record in records]
 
 
