@@ -33,7 +33,7 @@ from tests.contract.destination_places import (
 from tests.contract.destination_types import ARRAYS, NUMERIC_10_2, SAMPLES, Sample, a_table_of, from_kafka
 from tests.support.builders import INT8, a_column, a_table
 
-UNHELD = "NaN"
+UNHELD = "-Infinity"
 """A value that no decimal of DuckDB holds, and that must not be repeated."""
 PRICES = a_table(
     a_column("id", INT8, key=True),
@@ -150,7 +150,6 @@ def test_a_copied_value_that_duckdb_cannot_hold_names_its_column(
         (Sample(1114, "294247-01-10 04:00:54.775807"), "after 294247-01-10"),
         (Sample(1184, "294276-12-31 23:59:59.999999+00"), "after 294247-01-10"),
         (Sample(1115, '{"294276-12-31 23:59:59.999999"}'), "after 294247-01-10"),
-        (Sample(1700, "NaN", modifier=NUMERIC_10_2), "NaN or an infinity"),
         (Sample(1700, "-Infinity", modifier=NUMERIC_10_2), "NaN or an infinity"),
         (Sample(1231, "{1.00,NaN}", modifier=NUMERIC_10_2), "NaN or an infinity"),
     ],

@@ -9,7 +9,7 @@ import io
 import os
 import secrets
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import fastavro
 import psycopg
@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from capture.replication_connection import session_dsn
+from capture.transcode.choose import kernel_path
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
 from console.waiting import Held
@@ -33,6 +34,7 @@ from tests.support.type_cases import LISTS_OF_LISTS, MADE, MADE_SCALARS, SCALARS
 VERSIONS = [int(each) for each in os.environ.get("PENSTOCK_TEST_POSTGRES_VERSIONS", "14,17").split(",")]
 TABLES = ("scalars", "lists")
 STREAMED = 1000
+Running: TypeAlias = tuple[Pipeline, psycopg.Connection, dict[str, tuple[Case, ...]]]
 NOT_FOR_COLUMNS = {
     "gtsvector",
     "pg_node_tree",
@@ -56,14 +58,17 @@ def server(request: pytest.FixtureRequest) -> Iterator[LocalPostgres]:
         yield started
 
 
-@pytest.fixture(scope="module", params=["kernel", "reference"])
+PATHS = ["kernel", "reference"] if kernel_path() is not None else ["reference"]
+
+
+@pytest.fixture(scope="module", params=PATHS)
 def running(
     request: pytest.FixtureRequest,
     server: LocalPostgres,
     kafka: LocalKafka,
     spark: SparkSession,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[Pipeline, psycopg.Connection, dict[str, tuple[Case, ...]]]]:
+) -> Iterator[Running]:
     """A pipeline that has copied all tables, and has streamed every row of them once more."""
     name = f"t{secrets.token_hex(4)}"
     with Pipeline(name, server, kafka, spark, tmp_path_factory.mktemp("types")) as pipeline:
@@ -105,9 +110,7 @@ def _inserts(table: str, cases: Sequence[Case]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_type_is_at_the_destination_as_at_the_source(
-    running: tuple[Pipeline, psycopg.Connection, dict[str, tuple[Case, ...]]], table: str
-) -> None:
+def test_every_type_is_at_the_destination_as_at_the_source(running: Running, table: str) -> None:
     pipeline, client, tables = running
     cases = tables[table]
     assert pipeline.known_phase(table) == "Ready", pipeline._report(table)
@@ -128,9 +131,29 @@ def test_every_type_is_at_the_destination_as_at_the_source(
     assert different == []
 
 
+def test_the_path_is_the_one_that_was_asked_for(running: Running, request: pytest.FixtureRequest) -> None:
+    pipeline, *_ = running
+    wanted = request.node.callspec.params["running"]
+
+    assert ("compiled kernel" if wanted == "kernel" else "reference path") in (
+        pipeline.folder / "capture0.log"
+    ).read_text()
+
+
+@pytest.mark.parametrize("table", [*TABLES, "far"])
+def test_the_stream_has_the_shape_of_the_copy_so_that_no_other_follows(running: Running, table: str) -> None:
+    pipeline, *_ = running
+
+    with KafkaLog(pipeline.config().kafka) as log:
+        copies = [topic for topic in log.topics() if topic.startswith(f"{pipeline.change_topic(table)}.copy.")]
+
+    assert len(copies) == 1
+    assert pipeline.records(pipeline.change_topic(table)) > 0
+
+
 @pytest.mark.parametrize("table", UNHELD)
 def test_what_duckdb_cannot_hold_is_on_the_topic_and_stops_its_table_with_a_reason(
-    running: tuple[Pipeline, psycopg.Connection, dict[str, tuple[Case, ...]]], table: str
+    running: Running, table: str
 ) -> None:
     pipeline, client, _ = running
     _, value, reason = UNHELD[table]

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import cast
+
 import pytest
 
-from capture.catalog_types import CatalogType, looked_through
+from capture.catalog_types import CatalogType, CatalogTypes, looked_through
+from capture.pgoutput.messages import Relation, RelationColumn
+from capture.tables import Registrar, StreamTables
+from schemas.identifiers import Epoch, PipelineName, TableId
 from schemas.pg_types.registry import column_type
-from schemas.table import Column, TableSchema
+from schemas.table import Column, ReplicaIdentity, TableSchema
 from tests.support.builders import a_table
 
 NUMERIC, NUMERIC_ARRAY, INT4_ARRAY, TWO_DIGITS = 1700, 1231, 1007, (10 << 16 | 2) + 4
@@ -69,6 +75,25 @@ def test_an_array_of_a_type_that_users_made_is_a_list_of_texts() -> None:
 
     assert known.parse('{"{1,2}",NULL,"{}"}') == ["{1,2}", None, "{}"]
     assert known.branches == ["null", {"type": "array", "items": ["null", "string"]}, "string"]
+
+
+def test_a_relation_message_is_looked_through_as_the_catalog_is() -> None:
+    columns = tuple(a_column_of(oid) for oid in (PRICE, PRICES, MOODS, NUMBERS, NUMERIC))
+    of_catalog = tuple(looked_through(column, TYPES) for column in columns)
+    sent = tuple(RelationColumn(each.name, each.type_oid, each.modifier, key=False) for each in columns)
+    relation = Relation(TableId(1), "public", "orders", ReplicaIdentity.DEFAULT, sent)
+    asked: list[list[int]] = []
+
+    def types(oids: Iterable[int]) -> CatalogTypes:
+        asked.append(list(oids))
+        return TYPES
+
+    tables = StreamTables(PipelineName("p"), "d", Epoch(1), cast("Registrar", None), lambda _: None, types)
+    streamed = tables._schema(relation)
+
+    assert asked == [[PRICE, PRICES, MOODS, NUMBERS, NUMERIC]]
+    assert streamed.same_shape(TableSchema(TableId(1), streamed.name, of_catalog))
+    assert [each.type_name for each in streamed.columns][:3] == ["numeric", "numeric[]", "public.mood[]"]
 
 
 def test_a_schema_keeps_its_delimiters_and_one_stored_before_there_were_any_is_read() -> None:
