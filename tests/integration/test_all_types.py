@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import fastavro
@@ -16,7 +16,6 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from capture.replication_connection import session_dsn
 from capture.transcode.choose import kernel_path
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
@@ -29,7 +28,17 @@ from schemas.wire import HEADER_BYTES, schema_id_of
 from stores.kafka_log import KafkaLog
 from stores.schema_topic import SchemaTopic
 from tests.support.pipeline import Pipeline
-from tests.support.type_cases import LISTS_OF_LISTS, MADE, MADE_SCALARS, SCALARS, Case, array_case, completed
+from tests.support.type_cases import (
+    BYTES,
+    LISTS_OF_LISTS,
+    MADE,
+    MADE_SCALARS,
+    SCALARS,
+    ZONED,
+    Case,
+    array_case,
+    completed,
+)
 
 VERSIONS = [int(each) for each in os.environ.get("PENSTOCK_TEST_POSTGRES_VERSIONS", "14,17").split(",")]
 TABLES = ("scalars", "lists")
@@ -45,6 +54,34 @@ NOT_FOR_COLUMNS = {
     "pg_brin_minmax_multi_summary",
 }
 """What no client can write."""
+AS_PENSTOCK_PROMISES = {
+    "datestyle": "ISO",
+    "intervalstyle": "postgres",
+    "timezone": "UTC",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "lc_monetary": "C",
+    "search_path": "pg_catalog",
+    "quote_all_identifiers": "off",
+}
+OTHERWISE = {
+    "datestyle": "German",
+    "intervalstyle": "iso_8601",
+    "timezone": "'Asia/Kolkata'",
+    "bytea_output": "escape",
+    "extra_float_digits": "-15",
+    "search_path": "other, public",
+    "quote_all_identifiers": "on",
+}
+"""How the database prints values where a session says nothing."""
+KEYED = (
+    Case("sale", ("0.10", "5", "7.25")),
+    Case("mood", ("happy", "so so", "")),
+    Case("timestamptz", ("infinity", "0044-03-15 12:00:00+00 BC", "2024-02-29 00:00:00+00"), ZONED),
+    Case("int[]", ("array[1, null]", "array[]::int[]", "array[3]"), array=True),
+    Case("bytea", ("\\x00ff", "\\x", "\\x41"), BYTES),
+    Case("numeric", ("0", "0", "0")),
+)
 UNHELD = {
     "matrix": ("mood[]", '{{happy,NULL},{"so so",""}}', "more than one dimension"),
     "far": ("timestamptz", "294276-12-31 23:59:59.999999+00", "294247-01-10"),
@@ -72,29 +109,42 @@ def running(
     """A pipeline that has copied all tables, and has streamed every row of them once more."""
     name = f"t{secrets.token_hex(4)}"
     with Pipeline(name, server, kafka, spark, tmp_path_factory.mktemp("types")) as pipeline:
-        pipeline.sql(*MADE)
+        pipeline.sql(*MADE, *(f'alter database "{name}" set {key} = {value}' for key, value in OTHERWISE.items()))
         tables = _tables(pipeline.source)
         for table, cases in tables.items():
             pipeline.sql(_create(table, cases), *_inserts(table, cases))
         for table, (kind, _, _) in UNHELD.items():
             pipeline.sql(f"create table {table} (id int primary key, it {kind})")
+        columns = ", ".join(f"c{number} {case.type}" for number, case in enumerate(KEYED))
+        pipeline.sql(
+            f"create table keyed (id int, {columns}, primary key (c0, c1, c2, c3, c4))", *_inserts("keyed", KEYED)
+        )
         pipeline.sql(f"insert into matrix values (1, '{UNHELD['matrix'][1]}')")
-        pipeline.publish(*tables, *UNHELD)
+        pipeline.publish(*tables, "keyed", *UNHELD)
         pipeline.start_capture(PENSTOCK_KERNEL="" if request.param == "kernel" else request.param)
         pipeline.start_apply()
-        pipeline.settle(*tables, *UNHELD, held=Held.PASSED_OVER)
+        pipeline.settle(*tables, "keyed", *UNHELD, held=Held.PASSED_OVER)
         for table, cases in tables.items():
             columns = ", ".join(f"c{number}" for number in range(len(cases)))
             pipeline.sql(f"insert into {table} select id + {STREAMED}, {columns} from {table}")
         pipeline.sql(f"insert into far values (1, '{UNHELD['far'][1]}')")
-        pipeline.settle(*tables, *UNHELD, held=Held.PASSED_OVER)
-        with psycopg.connect(session_dsn(server.dsn(name)), autocommit=True) as client:
-            yield pipeline, client, tables
+        pipeline.sql(
+            "update keyed set c5 = 1.50 where id = 0",
+            "update keyed set c0 = c0 + 1, c3 = array[7] where id = 1",
+            "delete from keyed where id = 2",
+        )
+        pipeline.settle(*tables, "keyed", *UNHELD, held=Held.PASSED_OVER)
+        with psycopg.connect(server.dsn(name), autocommit=True, options=_options(AS_PENSTOCK_PROMISES)) as client:
+            yield pipeline, client, tables | {"keyed": KEYED}
 
 
 def _tables(source: psycopg.Connection) -> dict[str, tuple[Case, ...]]:
     cases = (*completed(source, SCALARS), *MADE_SCALARS)
     return {"scalars": cases, "lists": (*(array_case(case) for case in cases), *LISTS_OF_LISTS)}
+
+
+def _options(settings: Mapping[str, str]) -> str:
+    return " ".join(f"-c {name}={value}" for name, value in settings.items())
 
 
 def _create(table: str, cases: Sequence[Case]) -> str:
@@ -104,12 +154,13 @@ def _create(table: str, cases: Sequence[Case]) -> str:
 
 def _inserts(table: str, cases: Sequence[Case]) -> Iterator[str]:
     """Row by row the next value of every column; NULL where there is none left, in the last row everywhere."""
-    for row in range(max(len(case.values) for case in cases) + 1):
+    rows = max(len(case.values) for case in cases)
+    for row in range(rows if table == "keyed" else rows + 1):
         values = [case.cast(case.values[row]) if row < len(case.values) else "null" for case in cases]
         yield f"insert into {table} values ({row}, {', '.join(values)})"
 
 
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", [*TABLES, "keyed"])
 def test_every_type_is_at_the_destination_as_at_the_source(running: Running, table: str) -> None:
     pipeline, client, tables = running
     cases = tables[table]
@@ -121,7 +172,7 @@ def test_every_type_is_at_the_destination_as_at_the_source(running: Running, tab
     lake = pipeline.lake(f"select id, {from_duckdb} from public.{table} order by id")
 
     assert [row[0] for row in lake] == [row[0] for row in source]
-    assert any(row[0] >= STREAMED for row in lake)
+    assert any(row[0] >= STREAMED for row in lake) == (table in TABLES)
     different = [
         (row[0], case.type, mine, theirs)
         for row, other in zip(source, lake, strict=True)
@@ -140,7 +191,7 @@ def test_the_path_is_the_one_that_was_asked_for(running: Running, request: pytes
     ).read_text()
 
 
-@pytest.mark.parametrize("table", [*TABLES, "far"])
+@pytest.mark.parametrize("table", [*TABLES, "keyed", "far"])
 def test_the_stream_has_the_shape_of_the_copy_so_that_no_other_follows(running: Running, table: str) -> None:
     pipeline, *_ = running
 
