@@ -23,7 +23,7 @@ serves copy and stream, the compiled kernel and the reference path, Avro, Spark 
 
 In Avro a column is a union of `null` and the type below. Apply reads it without the logical type, so Spark has plain
 numbers and text. "Text" is what Postgres prints under `DateStyle = ISO`, `IntervalStyle = postgres`, `TimeZone = UTC`,
-`bytea_output = hex`, `lc_monetary = C` and `search_path = pg_catalog`; both sessions of capture set these.
+`bytea_output = hex`, `lc_monetary = C` and `search_path = pg_catalog`; every session that reads rows sets these.
 
 ## Scalar types
 

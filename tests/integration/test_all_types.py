@@ -82,6 +82,21 @@ KEYED = (
     Case("bytea", ("\\x00ff", "\\x", "\\x41"), BYTES),
     Case("numeric", ("0", "0", "0")),
 )
+HELD_AS = {
+    "price": "DECIMAL(10,2)",
+    "sale": "DECIMAL(10,2)",
+    "born": "DATE",
+    "good_mood": "VARCHAR",
+    "price[]": "DECIMAL(10,2)[]",
+    "sale[]": "DECIMAL(10,2)[]",
+    "born[]": "DATE[]",
+    "mood[]": "VARCHAR[]",
+    "address[]": "VARCHAR[]",
+    "good_mood[]": "VARCHAR[]",
+    "numbers": "INTEGER[]",
+    "prices": "DECIMAL(10,2)[]",
+    "numbers[]": "VARCHAR[]",
+}
 UNHELD = {
     "matrix": ("mood[]", '{{happy,NULL},{"so so",""}}', "more than one dimension"),
     "far": ("timestamptz", "294276-12-31 23:59:59.999999+00", "294247-01-10"),
@@ -180,6 +195,19 @@ def test_every_type_is_at_the_destination_as_at_the_source(running: Running, tab
         if mine != (theirs := case.told(found))
     ]
     assert different == []
+
+
+def test_a_domain_has_the_type_of_its_base_and_an_array_is_a_list(running: Running) -> None:
+    pipeline, _, tables = running
+
+    found = {
+        case.type: dict(pipeline.lake(f"select column_name, column_type from (describe public.{table})"))[f"c{number}"]
+        for table in TABLES
+        for number, case in enumerate(tables[table])
+        if case.type in HELD_AS
+    }
+
+    assert found == HELD_AS
 
 
 def test_the_path_is_the_one_that_was_asked_for(running: Running, request: pytest.FixtureRequest) -> None:
