@@ -6,7 +6,7 @@ SECONDS ?= 0
 RESULT ?= benchmarks/results/$(shell date -u +%F)-$(shell git rev-parse --short HEAD).json
 RESULT := $(RESULT)
 
-.PHONY: demo build-kernel test lint types imports test-unit test-unit-reference integration fuzz bench bench-quick format clean
+.PHONY: demo build-kernel test lint types imports test-unit test-unit-reference integration test-matrix fuzz bench bench-quick format clean
 
 $(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/transcode/*.pyx capture/transcode/*.pxd apply_spark/*.pyx apply_spark/*.pxd)
 	$(PYTHON) -m venv $(VENV)
@@ -46,6 +46,10 @@ test-unit-reference:
 
 integration: $(VENV)/.installed
 	$(BIN)/pytest tests/contract tests/integration tests/chaos
+
+# Every type on every version of Postgres; `make test` takes the oldest and the one that all other tests run on.
+test-matrix: $(VENV)/.installed
+	PENSTOCK_TEST_POSTGRES_VERSIONS=14,15,16,17,18 $(BIN)/pytest tests/integration/test_all_types.py
 
 # Nightly; `make test` does the same for a bounded time.
 fuzz: $(VENV)/.installed

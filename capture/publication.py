@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
+from capture.catalog_types import CatalogTypes, catalog_types, looked_through
 from capture.errors import PublicationMissing
 from schemas.identifiers import PublicationName, TableId, TableName
 from schemas.table import Column, ReplicaIdentity, TableSchema
@@ -121,10 +122,12 @@ def published_tables(
     query = _TABLES.format(files=_FILES, **(_SINCE_15 if version >= _VERSION_15 else _IN_14))
     with connection.cursor(row_factory=dict_row) as cursor:
         schema, name = only or (None, None)
-        return [_published(row, version) for row in cursor.execute(query, [publication, name, schema, name])]
+        rows = cursor.execute(query, [publication, name, schema, name]).fetchall()
+    types = catalog_types(connection, {column["type_oid"] for row in rows for column in row["columns"] or ()})
+    return [_published(row, version, types) for row in rows]
 
 
-def _published(row: dict[str, Any], version: int) -> PublishedTable:
+def _published(row: dict[str, Any], version: int, types: CatalogTypes) -> PublishedTable:
     identity = ReplicaIdentity(row["identity"])
     numbers = row["identity_index"] if identity is ReplicaIdentity.INDEX else row["primary_key"]
     columns = [
@@ -140,13 +143,16 @@ def _published(row: dict[str, Any], version: int) -> PublishedTable:
             name=TableName(row["schema"], row["name"]),
             identity=identity,
             columns=tuple(
-                Column(
-                    name=column["name"],
-                    type_oid=column["type_oid"],
-                    type_name=column["type_name"],
-                    modifier=column["modifier"],
-                    nullable=column["nullable"],
-                    key=column["number"] in key,
+                looked_through(
+                    Column(
+                        name=column["name"],
+                        type_oid=column["type_oid"],
+                        type_name=column["type_name"],
+                        modifier=column["modifier"],
+                        nullable=column["nullable"],
+                        key=column["number"] in key,
+                    ),
+                    types,
                 )
                 for column in columns
             ),

@@ -33,6 +33,9 @@ _TEXT_FORMAT = {
     "timezone": "UTC",
     "extra_float_digits": "1",
     "bytea_output": "hex",
+    "lc_monetary": "C",
+    "search_path": "pg_catalog",  # names of tables, types and functions as values: always with their schema
+    "quote_all_identifiers": "off",
     "idle_in_transaction_session_timeout": "0",
     "statement_timeout": "0",
     "lock_timeout": "0",

@@ -7,7 +7,7 @@ last checkpoint stands. What a human must decide ends the process.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import stamina
 import structlog
 
 from capture.acknowledgement import Acknowledgement, Released
+from capture.catalog_types import CatalogTypes, catalog_types
 from capture.checkpoints import CheckpointWriter, last_accepted, new_epoch, new_log_id
 from capture.config import CaptureConfig
 from capture.control import ControlReader
@@ -90,7 +91,12 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
     schemas = SchemaTopic(config.kafka, kafka, topics.schemas)
     registrar = Registrar(config.pipeline, kafka, schemas)
     tables = StreamTables(
-        config.pipeline, session.info.dbname, epoch, registrar, lambda name: _catalog_schema(config, session, name)
+        config.pipeline,
+        session.info.dbname,
+        epoch,
+        registrar,
+        lambda name: _catalog_schema(config, session, name),
+        lambda oids: _catalog_types(session, oids),
     )
     _recreate_lost_topics(store, kafka, topics)
     for name, copy in store.copies().items():
@@ -176,6 +182,13 @@ def _catalog_schema(config: CaptureConfig, session: psycopg.Connection, name: Ta
     except psycopg.Error as error:
         raise source_error(error, f"reading the shape of {name}") from error
     return found[0].schema if found else None
+
+
+def _catalog_types(session: psycopg.Connection, oids: Iterable[int]) -> CatalogTypes:
+    try:
+        return catalog_types(session, oids)
+    except psycopg.Error as error:
+        raise source_error(error, "reading the types of a table") from error
 
 
 def _released(kafka: KafkaLog, topics: Topics, session: psycopg.Connection, config: CaptureConfig) -> Released:

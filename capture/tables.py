@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from capture.catalog_types import TypeLookup, looked_through
 from capture.pgoutput.messages import Relation
 from capture.transcode import choose
 from capture.transcode.contract import TableTranscoder
@@ -70,13 +71,20 @@ class StreamTables:
     """Every table that the stream has met since it started."""
 
     def __init__(
-        self, pipeline: PipelineName, database: str, epoch: Epoch, registrar: Registrar, lookup: SchemaLookup
+        self,
+        pipeline: PipelineName,
+        database: str,
+        epoch: Epoch,
+        registrar: Registrar,
+        lookup: SchemaLookup,
+        types: TypeLookup,
     ) -> None:
         self._pipeline = pipeline
         self._database = database
         self._epoch = epoch
         self._registrar = registrar
         self._lookup = lookup
+        self._types = types
         self._by_id: dict[TableId, StreamTable] = {}
         self._copies: dict[TableName, tuple[Lsn, TableSchema]] = {}
 
@@ -129,17 +137,21 @@ class StreamTables:
             if keyed
             else {column.name for column in (catalog.key if catalog else ())}
         )
+        types = self._types([column.type_oid for column in relation.columns])
         streamed = TableSchema(
             id=relation.id,
             name=name,
             identity=relation.identity,
             columns=tuple(
-                Column(
-                    name=column.name,
-                    type_oid=column.type_oid,
-                    type_name=pg_type(column.type_oid).name,
-                    modifier=column.modifier,
-                    key=column.name in key,
+                looked_through(
+                    Column(
+                        name=column.name,
+                        type_oid=column.type_oid,
+                        type_name=(types.get(column.type_oid) or pg_type(column.type_oid)).name,
+                        modifier=column.modifier,
+                        key=column.name in key,
+                    ),
+                    types,
                 )
                 for column in relation.columns
             ),

@@ -2,7 +2,7 @@
 
 Debezium lacks, and we add: `source.commit_lsn` and `source.ordinal` (the position), `source.epoch`, and `unchanged`
 (names of columns whose TOASTed value the server did not send). Every column is nullable with default null, so any two
-versions of a table resolve.
+versions of a table resolve. An array has a third branch, for what no list can hold.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from schemas.identifiers import PipelineName
 from schemas.pg_types.pg_type import AvroType
-from schemas.pg_types.registry import pg_type
+from schemas.pg_types.registry import column_type
 from schemas.table import Column, TableSchema
 
 VERSION = "0.1.0"
@@ -89,7 +89,7 @@ def copy_reader_schema(writer: dict[str, Any]) -> dict[str, Any]:
 
 def _plain_row(writer: dict[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = writer["fields"][0]["type"][1]
-    return {**row, "fields": [{**field, "type": ["null", _plain(field["type"][1])]} for field in row["fields"]]}
+    return {**row, "fields": [{**field, "type": [plain(each) for each in field["type"]]} for field in row["fields"]]}
 
 
 def key_schema(pipeline: PipelineName, table: TableSchema) -> dict[str, Any]:
@@ -99,19 +99,18 @@ def key_schema(pipeline: PipelineName, table: TableSchema) -> dict[str, Any]:
 
 def _row(name: str, columns: tuple[Column, ...]) -> dict[str, Any]:
     fields = [
-        {"name": avro_name(column.name), "type": ["null", pg_type(column.type_oid).avro], "default": None}
-        for column in columns
+        {"name": avro_name(column.name), "type": column_type(column).branches, "default": None} for column in columns
     ]
     return {"type": "record", "name": name, "fields": fields}
 
 
-def _plain(avro: AvroType) -> AvroType:
+def plain(avro: AvroType) -> AvroType:
     """The same type without logical meaning, inside arrays too."""
     match avro:
         case {"logicalType": _, "type": inner}:
             return str(inner)
         case {"type": "array", "items": [null, item]}:
-            return {"type": "array", "items": [null, _plain(item)]}
+            return {"type": "array", "items": [null, plain(item)]}
         case _:
             return avro
 

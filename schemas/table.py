@@ -20,7 +20,9 @@ class ReplicaIdentity(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A published column. `key` says that it belongs to the row key: the identity index, else the primary key."""
+    """A published column. `key` says that it belongs to the row key: the identity index, else the primary key.
+
+    Domains are looked through: type and modifier are those of the base type, in arrays too."""
 
     name: str
     type_oid: int
@@ -28,6 +30,8 @@ class Column:
     modifier: int = -1
     nullable: bool = True
     key: bool = False
+    delimiter: str | None = None
+    """Of an array whose type is not in the type table: what stands between its items, which are text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +56,8 @@ class TableSchema:
             other._shape(),
         )
 
-    def _shape(self) -> list[tuple[str, int, int, bool]]:
-        return [(column.name, column.type_oid, column.modifier, column.key) for column in self.columns]
+    def _shape(self) -> list[tuple[str, int, int, bool, str | None]]:
+        return [(each.name, each.type_oid, each.modifier, each.key, each.delimiter) for each in self.columns]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -69,6 +73,7 @@ class TableSchema:
                     "modifier": column.modifier,
                     "nullable": column.nullable,
                     "key": column.key,
+                    "delimiter": column.delimiter,
                 }
                 for column in self.columns
             ],

@@ -36,7 +36,7 @@ from capture.transcode.reference import Origin, Record
 from schemas.errors import PenstockError
 from schemas.identifiers import TableId
 from schemas.lsn import Lsn
-from schemas.pg_types.registry import ARRAY_ELEMENT, TYPES
+from schemas.pg_types.registry import TYPES
 from schemas.table import TableSchema
 from tests.support.builders import a_column, a_table, copy_line, encode_message
 from tests.support.stream_frames import Pumping, keepalive, messages_of, xlog
@@ -56,9 +56,15 @@ _VALUES: dict[int, tuple[bytes, ...]] = {
     1082: (b"2024-02-29", b"0044-03-15 BC", b"infinity"),
     1083: (b"24:00:00", b"12:34:56.789"),
     1114: (b"2024-02-29 12:34:56.789", b"4714-11-24 00:00:00 BC"),
-    1184: (b"2024-02-29 12:34:56.789+05:30", b"-infinity", b"294246-12-31 23:59:59.999999+00"),
+    1184: (
+        b"2024-02-29 12:34:56.789+05:30",
+        b"-infinity",
+        b"294246-12-31 23:59:59.999999+00",
+        b"294276-12-31 23:59:59.999999+00",
+    ),
     1700: (b"123.450", b"NaN"),
-    1007: (b"{1,NULL,3}", b"{}"),
+    1007: (b"{1,NULL,3}", b"{}", b"[0:1]={1,2}"),
+    1020: (b"{(1,1),(0,0);(3,3),(2,2)}",),
     1009: (b'{"a b",c,"q\\"x"}', b"{{1},{2}}"),
 }
 _INTERESTING = b'\0\xff\x80\x7f\\\t\n.-+: BCNOKUIDtnub0x9eE{}",'
@@ -217,7 +223,7 @@ def _row(table: TableSchema, chance: random.Random) -> TupleData:
     return tuple(
         chance.choice((None, UNCHANGED))
         if chance.random() < 0.1
-        else chance.choice(_VALUES.get(column.type_oid, (b"{}",) if column.type_oid in ARRAY_ELEMENT else (b"7",)))
+        else chance.choice(_VALUES.get(column.type_oid, (b"{}",) if TYPES[column.type_oid].element else (b"7",)))
         for column in table.columns
     )
 

@@ -50,8 +50,10 @@ def unheld_value(
     if guilty is None:
         return None
     kind = type(error).__name__.removesuffix("Exception")
+    held = duckdb_type(guilty)
+    unheld = f"; it has no place for {held.unheld}" if held.unheld else ""
     return NotHeld(
-        f"A value does not fit column {guilty.name} ({duckdb_type(guilty).name}) in DuckDB ({kind} error).",
+        f"A value does not fit column {guilty.name} ({held.name}) in DuckDB ({kind} error){unheld}.",
         solution="Change the value, or leave the column out of the publication; then run `penstock resync TABLE`.",
     )
 

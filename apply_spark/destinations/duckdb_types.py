@@ -1,8 +1,7 @@
 """How each Postgres type lives in DuckDB: a column type, and SQL that turns Avro's plain value into it.
 
-What DuckDB cannot hold raises a conversion error there; nothing is rounded. DuckDB knows `infinity` for dates and
-timestamps, `24:00:00`, and years far beyond 9999. A numeric without precision, or with more than 38 digits, stays text:
-exact.
+What DuckDB cannot hold raises an error there; nothing is rounded. DuckDB knows `infinity` for dates and timestamps,
+`24:00:00`, and years far beyond 9999. A numeric without precision, or with more than 38 digits, stays text: exact.
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ from schemas.envelope import avro_name
 from schemas.pg_types.dates import (
     DATE_INFINITY,
     DATE_MINUS_INFINITY,
+    TIMESTAMP_FIRST,
     TIMESTAMP_INFINITY,
     TIMESTAMP_MINUS_INFINITY,
 )
-from schemas.pg_types.registry import ARRAY_ELEMENT, pg_type
+from schemas.pg_types.registry import column_type
 from schemas.table import Column, TableSchema
 
 _MIDNIGHT_AFTER = 86_400_000_000
@@ -26,10 +26,16 @@ _NUMERIC = "numeric"
 
 
 class DuckDbType(NamedTuple):
-    """A column type, and the expression for a value named by SQL text."""
+    """A column type, the expression for a value named by SQL text, and what values it has no place for."""
 
     name: str
     convert: Callable[[str], str]
+    unheld: str = ""
+
+
+_NO_SUCH_MOMENT = "a timestamp after 294247-01-10 04:00:54.775806"
+_NO_SUCH_DECIMAL = "NaN or an infinity"
+_NO_SUCH_LIST = "an array of more than one dimension, or one that does not begin at index 1"
 
 
 def _cast(name: str) -> DuckDbType:
@@ -54,11 +60,12 @@ def _moment(kind: str) -> DuckDbType:
 
     def convert(value: str) -> str:
         return (
-            f"case {value} when {TIMESTAMP_INFINITY} then 'infinity'::{kind}"
-            f" when {TIMESTAMP_MINUS_INFINITY} then '-infinity'::{kind} else make_{kind}({value}) end"
+            f"case when {value} = {TIMESTAMP_INFINITY} then 'infinity'::{kind}"
+            f" when {value} = {TIMESTAMP_MINUS_INFINITY} then '-infinity'::{kind}"
+            f" when {value} < {TIMESTAMP_FIRST} then error('{_NO_SUCH_MOMENT}') else make_{kind}({value}) end"
         )
 
-    return DuckDbType(kind, convert)
+    return DuckDbType(kind, convert, _NO_SUCH_MOMENT)
 
 
 _TYPES = {
@@ -82,11 +89,18 @@ _TEXT = _cast("varchar")
 
 
 def duckdb_type(column: Column) -> DuckDbType:
-    element = ARRAY_ELEMENT.get(column.type_oid)
-    if element is None:
-        return _scalar(pg_type(column.type_oid).name, column.modifier)
-    inner = _scalar(element.name, column.modifier)
-    return DuckDbType(f"{inner.name}[]", lambda value: f"list_transform({value}, lambda item: {inner.convert('item')})")
+    known = column_type(column)
+    if known.element is None:
+        return _scalar(known.name, column.modifier)
+    inner = _scalar(known.element.name, column.modifier)
+
+    def convert(value: str) -> str:
+        """Of a struct, as Spark reads a union: the list, or else the literal that no list can hold."""
+        items = f"list_transform({value}.member0, lambda item: {inner.convert('item')})"
+        return f"case when {value}.member1 is not null then error('{_NO_SUCH_LIST}') else {items} end"
+
+    unheld = f"{_NO_SUCH_LIST}, or with {inner.unheld} in it" if inner.unheld else _NO_SUCH_LIST
+    return DuckDbType(f"{inner.name}[]", convert, unheld)
 
 
 def _scalar(name: str, modifier: int) -> DuckDbType:
@@ -97,7 +111,7 @@ def _numeric(modifier: int) -> DuckDbType:
     """numeric(p, s) as decimal(p, s) where DuckDB has it; the modifier holds both, as pg_attribute.atttypmod does."""
     digits, scale = (modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF
     fits = modifier >= 0 and digits <= _MOST_DIGITS and scale <= digits
-    return _cast(f"decimal({digits}, {scale})") if fits else _TEXT
+    return _cast(f"decimal({digits}, {scale})")._replace(unheld=_NO_SUCH_DECIMAL) if fits else _TEXT
 
 
 def quoted(*names: str) -> str:

@@ -65,7 +65,7 @@ class MemoryDestination:
         self._progress = progress
 
     def write_table_rows(self, schema: TableSchema, rows: Rows, progress: Progress) -> None:
-        for copied in rows.arrow().to_pylist():
+        for copied in _events(rows):
             self._insert(schema, copied["row"])
         self._progress = progress
 
@@ -90,7 +90,7 @@ class MemoryDestination:
         if changes.truncate:
             self._keyed.get(table, {}).clear()
             self._bags.get(table, Counter()).clear()
-        events = changes.rows.arrow().to_pylist()
+        events = _events(changes.rows)
         if not changes.schema.key:
             for event in events:
                 self._bags[table][_plain(event["row"].values())] += event["net"]
@@ -116,6 +116,25 @@ class MemoryDestination:
             self._keyed[schema.name][_plain(row[avro_name(column.name)] for column in schema.key)] = row
         else:
             self._bags[schema.name][_plain(row.values())] += 1
+
+
+def _events(rows: Rows) -> list[dict[str, Any]]:
+    """An array is a list, or the literal that no list can hold; Spark has a struct for the two."""
+    return [
+        {
+            name: {field: _array(inner) for field, inner in value.items()} if isinstance(value, dict) else value
+            for name, value in event.items()
+        }
+        for event in rows.arrow().to_pylist()
+    ]
+
+
+def _array(value: Any) -> Any:  # noqa: ANN401 -- rows hold any type
+    match value:
+        case {"member0": items, "member1": literal}:
+            return items if literal is None else literal
+        case _:
+            return value
 
 
 def _fields(schema: TableSchema) -> list[str]:

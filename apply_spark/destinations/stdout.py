@@ -16,6 +16,7 @@ from apply_spark.progress import Progress
 from apply_spark.rows import Rows
 from schemas.envelope import avro_name
 from schemas.identifiers import DestinationName
+from schemas.pg_types.registry import column_type
 from schemas.settings import checked
 from schemas.table import Column as TableColumn
 from schemas.table import TableSchema
@@ -74,5 +75,12 @@ class StdoutDestination:
 
 
 def _named(columns: tuple[TableColumn, ...], image: str) -> Column:
-    fields = [F.col(image)[avro_name(column.name)].alias(column.name) for column in columns]
+    fields = [_shown(column, F.col(image)[avro_name(column.name)]).alias(column.name) for column in columns]
     return F.when(F.col(image).isNotNull(), F.struct(*fields)).alias(image)
+
+
+def _shown(column: TableColumn, value: Column) -> Column:
+    """An array is a list, or the literal that no list can hold: a variant is either."""
+    if column_type(column).element is None:
+        return value
+    return F.coalesce(F.to_variant_object(value["member0"]), value["member1"].cast("variant"))

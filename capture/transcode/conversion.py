@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from schemas.pg_types.pg_type import AvroType, ValueNotCarried
-from schemas.pg_types.registry import pg_type
+from schemas.pg_types.registry import column_type
 from schemas.table import Column
 
 Conversion: TypeAlias = Callable[[bytes], Any]
@@ -18,14 +18,12 @@ _RANGES = {"int": range(-(2**31), 2**31), "long": range(-(2**63), 2**63)}
 
 
 def conversion(column: Column) -> Conversion:
-    known = pg_type(column.type_oid)
+    known = column_type(column)
     parse, fits = known.parse, _fits(known.avro)
 
     def convert(raw: bytes) -> Any:  # noqa: ANN401 -- any type of the type table
         try:
             value = parse(raw.decode("utf-8"))
-        except ValueNotCarried as error:
-            raise ValueNotCarried(f"Column {column.name}: {error.reason}", solution=error.solution) from None
         except ValueError:
             raise _not_of_its_type(column) from None
         if fits is not None and not fits(value):
@@ -60,7 +58,7 @@ def _fits(avro: AvroType) -> Callable[[Any], bool] | None:
             item_fits = _fits(item)
             if item_fits is None:
                 return None
-            return lambda items: all(value is None or item_fits(value) for value in items)
+            return lambda items: isinstance(items, str) or all(each is None or item_fits(each) for each in items)
         case _:
             limits = _RANGES.get(primitive(avro) or "")
             return None if limits is None else lambda value: value in limits

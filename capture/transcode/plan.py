@@ -17,7 +17,7 @@ import fastavro
 from capture.transcode.conversion import conversion, primitive
 from schemas.envelope import CONNECTOR, VERSION, Op
 from schemas.identifiers import Epoch, PipelineName, SchemaId
-from schemas.pg_types.registry import TYPES, pg_type
+from schemas.pg_types.registry import TYPES, column_type
 from schemas.table import Column, TableSchema
 from schemas.wire import header
 
@@ -57,7 +57,7 @@ _CODES = {
 
 @dataclass(frozen=True)
 class ColumnPlan:
-    """One column. `encode` gives the bytes of `["null", T]` for a text, or raises ValueNotCarried."""
+    """One column. `encode` gives the bytes of its union for a text, or raises ValueNotCarried."""
 
     code: Code
     key: bool
@@ -109,10 +109,10 @@ def table_plan(
 
 
 def _column_plan(column: Column) -> ColumnPlan:
-    known = pg_type(column.type_oid)
+    known = column_type(column)
     code = _CODES.get((known.parse, primitive(known.avro) or ""), Code.OTHER)
     convert = conversion(column)
-    schema = fastavro.parse_schema(["null", known.avro])
+    schema = fastavro.parse_schema(known.branches)
 
     def encode(raw: bytes) -> bytes:
         return _encode(schema, convert(raw))

@@ -217,7 +217,7 @@ cdef inline bint read_timestamp(const unsigned char *text, Py_ssize_t size, int6
     if not read_bc(text + i, size - i, &bc):
         return 0
     value[0] = days_from_1970(1 - year if bc else year, month, day) * 86400000000LL + of_day - east
-    return 1
+    return value[0] >= -210866803200000000LL  # where Postgres begins
 
 
 cdef inline Py_ssize_t unescape(const unsigned char *text, Py_ssize_t size, unsigned char *out) noexcept nogil:

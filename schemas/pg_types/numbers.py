@@ -17,5 +17,13 @@ NUMBERS = (
     PgType(26, 1028, "oid", int, "long"),
     PgType(700, 1021, "float4", float, "float"),
     PgType(701, 1022, "float8", float, "double"),
-    PgType(1700, 1231, "numeric", str, "string"),
+    PgType(
+        1700,
+        1231,
+        "numeric",
+        str,
+        "string",
+        "every digit, `NaN`, `Infinity` and `-Infinity`; `decimal(p, s)` in DuckDB where the column is "
+        "`numeric(p, s)` and `p` at most 38",
+    ),
 )

@@ -21,9 +21,9 @@ from apply_spark.rows import Rows, SparkRows
 from schemas.envelope import avro_name
 from schemas.identifiers import DestinationName, Epoch, LogId, SchemaId, TableName
 from schemas.lsn import Lsn
-from schemas.pg_types.registry import pg_type
+from schemas.pg_types.registry import column_type
 from schemas.phases import Phase, Ready
-from schemas.table import TableSchema
+from schemas.table import Column, TableSchema
 from tests.support.builders import INT8, a_column, a_table
 from tests.support.frames import a_frame
 
@@ -187,7 +187,15 @@ def a_progress(lsn: int, *schemas: TableSchema, phase: Phase = Ready()) -> Progr
 
 def _struct(schema: TableSchema, *, key: bool = False) -> T.StructType:
     columns = schema.key if key else schema.columns
-    return T.StructType([T.StructField(avro_name(c.name), _spark_type(pg_type(c.type_oid).avro)) for c in columns])
+    return T.StructType([T.StructField(avro_name(c.name), _column_type(c)) for c in columns])
+
+
+def _column_type(column: Column) -> T.DataType:
+    """As Spark reads the union of a column: a struct for an array, which has two branches."""
+    types = [_spark_type(branch) for branch in column_type(column).branches[1:]]
+    if len(types) == 1:
+        return types[0]
+    return T.StructType([T.StructField(f"member{number}", each) for number, each in enumerate(types)])
 
 
 def _spark_type(avro: Any) -> T.DataType:  # noqa: ANN401 -- an Avro schema

@@ -15,7 +15,7 @@ from capture.transcode.reference import Transcoder, snapshot_origin
 from schemas.envelope import Op, envelope_schema
 from schemas.identifiers import Epoch, PipelineName, SchemaId, TableName
 from schemas.lsn import Lsn
-from schemas.pg_types.registry import ARRAY_ELEMENT, pg_type
+from schemas.pg_types.registry import SCALARS, TYPES, pg_type
 from schemas.table import Column, TableSchema
 from stores.schema_topic import RegisteredSchema
 from tests.support.builders import INT8, a_column, a_table
@@ -94,20 +94,22 @@ SAMPLES = (
     Sample(1184, "10000-01-01 00:00:00+14", "9999-12-31 10:00:00+00"),
     Sample(1184, "12345-06-07 08:09:10.5+00"),
     Sample(1184, "0044-03-15 12:00:00+00 BC", "0044-03-15 (BC) 12:00:00+00"),
+    Sample(603, "(2,2),(1,1)"),
     Sample(999_999, "(1,2)"),
 )
-"""The last one stands for all types that are not known."""
+"""The last two stand for all types that are carried as their text, and for those that are not known."""
 
 
 def an_array(element_oid: int) -> Sample:
     """All samples of an element type in one array, with a NULL among them."""
-    (array_oid,) = [oid for oid, element in ARRAY_ELEMENT.items() if element.oid == element_oid]
+    element = TYPES[element_oid]
+    assert element.array_oid is not None
     elements = [sample for sample in SAMPLES if sample.type_oid == element_oid and sample.modifier == -1]
-    items = ",".join('"' + each.text.replace("\\", "\\\\").replace('"', '\\"') + '"' for each in elements)
-    return Sample(array_oid, f"{{NULL,{items}}}")
+    items = element.delimiter.join('"' + each.text.replace("\\", "\\\\").replace('"', '\\"') + '"' for each in elements)
+    return Sample(element.array_oid, f"{{NULL{element.delimiter}{items}}}")
 
 
-ARRAYS = tuple(an_array(element.oid) for element in ARRAY_ELEMENT.values())
+ARRAYS = tuple(an_array(element.oid) for element in SCALARS if element.oid in {each.type_oid for each in SAMPLES})
 
 
 def a_table_of(samples: tuple[Sample, ...], *, key: bool) -> TableSchema:

@@ -19,7 +19,7 @@ from schemas.envelope import avro_name
 from schemas.errors import Retry
 from schemas.identifiers import TableName
 from schemas.lsn import Lsn
-from schemas.pg_types.registry import TYPES
+from schemas.pg_types.registry import SCALARS
 from schemas.phases import DataSync, Errored, Init, SyncDone
 from tests.contract.destination_places import (
     EVENTS,
@@ -345,8 +345,11 @@ def test_odd_names_of_a_table_without_a_key_are_kept_as_they_are(
     assert place.rows(odd) == [second, second]
 
 
-def test_the_samples_are_of_every_type() -> None:
-    assert {sample.type_oid for sample in (*SAMPLES, *ARRAYS)} >= set(TYPES)
+def test_the_samples_are_of_every_way_in_which_a_value_travels() -> None:
+    sampled = [known for known in SCALARS if known.oid in {sample.type_oid for sample in SAMPLES}]
+    ways = [{(known.parse, str(known.avro), known.delimiter) for known in some} for some in (SCALARS, sampled)]
+    assert ways[0] == ways[1]
+    assert {array.type_oid for array in ARRAYS} == {known.array_oid for known in sampled}
 
 
 @pytest.mark.parametrize("samples", [SAMPLES, ARRAYS], ids=["scalars", "arrays"])

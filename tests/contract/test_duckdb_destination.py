@@ -15,7 +15,7 @@ from apply_spark.destinations.duckdb import DuckDbDestination
 from apply_spark.errors import DestinationInUse, DestinationLocked, DestinationTaken, TableFailed
 from schemas.errors import ConfigError, DestinationError, Retry
 from schemas.identifiers import DestinationName, TableName
-from schemas.pg_types.registry import ARRAY_ELEMENT
+from schemas.pg_types.registry import TYPES
 from schemas.table import Column, TableSchema
 from tests.contract.destination_places import (
     EVENTS,
@@ -33,7 +33,7 @@ from tests.contract.destination_places import (
 from tests.contract.destination_types import ARRAYS, NUMERIC_10_2, SAMPLES, Sample, a_table_of, from_kafka
 from tests.support.builders import INT8, a_column, a_table
 
-UNHELD = "NaN"
+UNHELD = "-Infinity"
 """A value that no decimal of DuckDB holds, and that must not be repeated."""
 PRICES = a_table(
     a_column("id", INT8, key=True),
@@ -140,6 +140,34 @@ def test_a_copied_value_that_duckdb_cannot_hold_names_its_column(
 
     assert UNHELD not in caught.value.reason
     assert place.rows(PRICES) == []
+
+
+@pytest.mark.parametrize(
+    ("unheld", "reason"),
+    [
+        (Sample(1007, "{{1,2},{3,4}}"), "more than one dimension"),
+        (Sample(1009, "[0:1]={a,NULL}"), "index 1"),
+        (Sample(1114, "294247-01-10 04:00:54.775807"), "after 294247-01-10"),
+        (Sample(1184, "294276-12-31 23:59:59.999999+00"), "after 294247-01-10"),
+        (Sample(1115, '{"294276-12-31 23:59:59.999999"}'), "after 294247-01-10"),
+        (Sample(1700, "-Infinity", modifier=NUMERIC_10_2), "NaN or an infinity"),
+        (Sample(1231, "{1.00,NaN}", modifier=NUMERIC_10_2), "NaN or an infinity"),
+    ],
+    ids=lambda given: given.text if isinstance(given, Sample) else "",
+)
+def test_a_value_that_duckdb_has_no_place_for_is_refused_with_the_reason(
+    place: DuckDbPlace, lake: DuckDbDestination, spark: SparkSession, unheld: Sample, reason: str
+) -> None:
+    table = a_table_of((unheld,), key=True)
+    lake.drop_table_for_copy(table, a_progress(1, table))
+
+    with pytest.raises(TableFailed) as caught:
+        lake.write_table_rows(table, from_kafka(spark, table, ["1", unheld.text]), a_progress(2, table))
+
+    assert "column c0" in caught.value.reason
+    assert reason in caught.value.reason
+    assert unheld.text not in caught.value.reason
+    assert place.rows(table) == []
 
 
 @pytest.mark.parametrize(
@@ -305,7 +333,8 @@ def test_names_that_duckdb_does_not_tell_apart_are_refused(
 
 def _elements(array: Sample) -> list[Sample]:
     """The samples that the array was made of."""
-    element = ARRAY_ELEMENT[array.type_oid]
+    element = TYPES[array.type_oid].element
+    assert element is not None
     return [each for each in SAMPLES if each.modifier == -1 and each.type_oid == element.oid]
 
 

@@ -22,6 +22,7 @@ from tests.contract.destination_places import (
     gone,
     upsert,
 )
+from tests.contract.destination_types import from_kafka
 from tests.support.builders import INT8, a_column, a_table
 
 
@@ -65,6 +66,24 @@ def test_changes_are_printed_and_what_was_not_sent_is_named(
             "missing": ["note"],
         },
         {"table": "public.events", "event": "net", "row": {"note": "x", "amount": None}, "net": -2},
+    ]
+
+
+def test_an_array_is_printed_as_a_list_or_as_the_literal_that_no_list_can_hold(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = a_table(a_column("id", INT8, key=True), a_column("words", 1009), a_column("numbers", 1022))
+    destination = StdoutDestination(LAKE, {})
+    rows = from_kafka(
+        spark, table, ["1", '{a,NULL,"b c"}', "{0.1,1e300}"], ["2", "[0:1]={a,b}", None], ["3", "{}", "{{1},{2}}"]
+    )
+
+    destination.write_table_rows(table, rows, a_progress(1, table))
+
+    assert [line["row"] for line in _lines(capsys)] == [
+        {"id": 1, "words": ["a", None, "b c"], "numbers": [0.1, 1e300]},
+        {"id": 2, "words": "[0:1]={a,b}", "numbers": None},
+        {"id": 3, "words": [], "numbers": "{{1},{2}}"},
     ]
 
 

@@ -38,14 +38,14 @@ def session(postgres: LocalPostgres) -> Iterator[psycopg.Connection]:
     with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
         admin.execute(f'create database "{name}"')
     with psycopg.connect(session_dsn(postgres.dsn(name)), autocommit=True) as session:
-        session.execute("create table t (id int primary key, a text, b bytea)")
+        session.execute("create table public.t (id int primary key, a text, b bytea)")
         session.execute(
-            r"""insert into t select i, case i % 4 when 0 then null when 1 then E'tab\t new\n \\ ' || i
+            r"""insert into public.t select i, case i % 4 when 0 then null when 1 then E'tab\t new\n \\ ' || i
                                        when 2 then '' else repeat('x', i % 700) end, decode(md5(i::text), 'hex')
                   from generate_series(1, 20000) i"""
         )
-        session.execute("update t set a = repeat('large', 200000) where id in (7, 8, 15000)")
-        session.execute(f"create publication {PUBLICATION} for table t")
+        session.execute("update public.t set a = repeat('large', 200000) where id in (7, 8, 15000)")
+        session.execute(f"create publication {PUBLICATION} for table public.t")
         yield session
 
 
@@ -73,21 +73,21 @@ def read_both_ways(session: psycopg.Connection, command: bytes) -> list[Records 
 
 
 def test_the_socket_and_libpq_give_the_same_records(session: psycopg.Connection) -> None:
-    from_socket, through_libpq = read_both_ways(session, b"copy (select id, a, b from t) to stdout")
+    from_socket, through_libpq = read_both_ways(session, b"copy (select id, a, b from public.t) to stdout")
 
     assert len(from_socket) == 20_000
     assert from_socket == through_libpq
 
 
 def test_an_empty_copy_ends(session: psycopg.Connection) -> None:
-    assert read_both_ways(session, b"copy (select id, a, b from t where id < 0) to stdout") == [[], []]
+    assert read_both_ways(session, b"copy (select id, a, b from public.t where id < 0) to stdout") == [[], []]
 
 
 @pytest.mark.parametrize(
     ("command", "state"),
     [
         (b"copy (select id, a, b from missing) to stdout", "42P01"),
-        (b"copy (select id / (id - 19000), a, b from t order by id) to stdout", "22012"),
+        (b"copy (select id / (id - 19000), a, b from public.t order by id) to stdout", "22012"),
     ],
 )
 def test_an_error_before_or_amid_the_rows_is_the_servers(

@@ -212,7 +212,7 @@ class Pipeline:
         reports = feedback.tables if feedback else ()
         return next((report for report in reports if report.table == TableName("public", table)), None)
 
-    def settle(self, *tables: str, seconds: float = 90.0) -> Feedback:
+    def settle(self, *tables: str, seconds: float = 90.0, held: Held = Held.RAISED) -> Feedback:
         """Returns when the destination has everything that is committed now, in these tables of schema public."""
         with KafkaLog(self.config().kafka) as log:
             names = [TableName("public", table) for table in tables]
@@ -224,7 +224,7 @@ class Pipeline:
 
             eventually(lambda: self._topics() <= log.topics(), what="the topics")
             return wait_until_there(
-                log, self.config().pipeline, LAKE, target, seconds, held=Held.RAISED, tables=names, between=still_runs
+                log, self.config().pipeline, LAKE, target, seconds, held=held, tables=names, between=still_runs
             )
 
     def _topics(self) -> set[str]:

@@ -18,7 +18,7 @@ from schemas.envelope import Op
 from schemas.errors import MalformedMessage, PenstockError
 from schemas.identifiers import Epoch, PipelineName, SchemaId, TableId
 from schemas.pg_types.pg_type import ValueNotCarried
-from schemas.pg_types.registry import ARRAY_ELEMENT, TYPES
+from schemas.pg_types.registry import TYPES, pg_type
 from schemas.table import Column, TableSchema
 from tests.support.builders import a_column, a_table, copy_line, encode_message
 
@@ -90,8 +90,14 @@ TIMES = st.builds(
     st.integers(0, 60),
     st.just("") | DIGITS.map(".{}".format),
 )
+FAR = [
+    "4714-11-24 00:00:00 BC",
+    "4714-11-23 23:59:59.999999 BC",
+    "294276-12-31 23:59:59.999999",
+    "294277-01-01 00:00:00",
+]
 TIMESTAMPS = st.builds("{} {}{}{}".format, PLAIN_DATES, TIMES, ZONES, ERAS) | st.sampled_from(
-    ["infinity", "-infinity", "294247-01-10 04:00:54.775806", "294247-01-10 04:00:54.775807", "4714-11-24 00:00:00 BC"]
+    ["infinity", "-infinity", "294247-01-10 04:00:54.775806", "294247-01-10 04:00:54.775807", *FAR]
 )
 INTEGERS = st.integers(-(2**63), 2**63 - 1) | st.integers(-(2**31), 2**31 - 1) | st.integers(-9, 9)
 EDGES = st.sampled_from([2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 10**19])
@@ -131,8 +137,12 @@ INVALID_UTF8 = st.sampled_from(
 )
 
 
-def _array(items: list[str | None]) -> str:
-    return "{" + ",".join("NULL" if item is None else '"' + _quoted(item) + '"' for item in items) + "}"
+def _array(items: list[str | None], delimiter: str) -> str:
+    return "{" + delimiter.join("NULL" if item is None else '"' + _quoted(item) + '"' for item in items) + "}"
+
+
+def _nested(rows: list[list[str | None]], delimiter: str) -> str:
+    return "{" + delimiter.join(_array(items, delimiter) for items in rows) + "}"
 
 
 def _quoted(text: str) -> str:
@@ -140,8 +150,11 @@ def _quoted(text: str) -> str:
 
 
 def _printed(oid: int) -> st.SearchStrategy[str]:
-    if oid in ARRAY_ELEMENT:
-        return st.lists(st.none() | _printed(ARRAY_ELEMENT[oid].oid), max_size=3).map(_array)
+    element = pg_type(oid).element
+    if element is not None:
+        items = st.lists(st.none() | _printed(element.oid), max_size=3)
+        one, more = items.map(lambda items: _array(items, element.delimiter)), st.lists(items, min_size=1, max_size=3)
+        return one | one.map("[0:2]={}".format) | more.map(lambda rows: _nested(rows, element.delimiter))
     return SCALARS.get(oid, STRINGS)
 
 
@@ -264,7 +277,7 @@ ALL_VALUES: TupleData = tuple(
     for index, value in enumerate(
         {16: b"t", 17: b"\\x00ff", 700: b"1.5", 701: b"-2.5e-3", 1082: b"2024-02-29", 1083: b"24:00:00"}.get(
             oid,
-            b"2024-02-29 12:34:56.789+05:30" if oid in {1114, 1184} else b"{}" if oid in ARRAY_ELEMENT else b"7",
+            b"2024-02-29 12:34:56.789+05:30" if oid in {1114, 1184} else b"{}" if TYPES[oid].element else b"7",
         )
         for oid in TYPES
     )
@@ -352,7 +365,8 @@ def test_a_row_of_another_width_is_malformed(row: TupleData) -> None:
         (20, b"9223372036854775808"),
         (20, b"secret"),
         (25, b"secret\xff"),
-        (1184, b"294276-12-31 23:59:59.999999+00"),
+        (1184, b"294277-01-01 00:00:00+00"),
+        (1114, b"4714-11-23 23:59:59.999999 BC"),
         (1114, b"999999-12-31 23:59:59 BC"),
         (1082, b"9999999-12-31"),
         (1007, b"{1,2147483648}"),

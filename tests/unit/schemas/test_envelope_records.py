@@ -56,7 +56,8 @@ def _text_of(name: str) -> str:
     element = name.removesuffix("[]")
     text = TEXTS.get(element, "text of any kind, 24:00:00+15:59, {}")
     quoted = text.replace("\\", "\\\\")
-    return text if element == name else f'{{"{quoted}",NULL,"{quoted}"}}'
+    between = next(known.delimiter for known in TYPES.values() if known.name == element)
+    return text if element == name else f'{{"{quoted}"{between}NULL{between}"{quoted}"}}'
 
 
 def _read_back(name: str) -> str:

@@ -1,0 +1,97 @@
+"""The type table in, docs/reference/types.md out: `python -m console.type_reference`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from apply_spark.destinations.duckdb_types import duckdb_type
+from schemas.envelope import plain
+from schemas.pg_types.pg_type import AvroType, PgType
+from schemas.pg_types.registry import SCALARS, pg_type
+from schemas.table import Column
+
+TARGET = Path(__file__).parent.parent / "docs" / "reference" / "types.md"
+_HEAD = """\
+# Types
+
+<!-- Made by `python -m console.type_reference` from the type table; do not edit. -->
+
+Every value of every type arrives as it was, or its table stops with a reason and a solution. The same row of this table
+serves copy and stream, the compiled kernel and the reference path, Avro, Spark and each destination.
+
+In Avro a column is a union of `null` and the type below. Apply reads it without the logical type, so Spark has plain
+numbers and text. "Text" is what Postgres prints under `DateStyle = ISO`, `IntervalStyle = postgres`, `TimeZone = UTC`,
+`bytea_output = hex`, `lc_monetary = C` and `search_path = pg_catalog`; every session that reads rows sets these.
+
+## Scalar types
+
+"""
+_ARRAYS = """
+## Arrays
+
+An array of any type is `["null", {"type": "array", "items": ["null", T]}, "string"]`:
+
+| value | in Avro | in Spark | in DuckDB |
+|---|---|---|---|
+| one dimension from index 1 on, with NULLs, or empty | the array | `member0` of a struct | `T[]` |
+| more dimensions, other bounds (`[0:1]={1,2}`) | the literal, as string | `member1` | refused: the table stops |
+
+The items of an array of a type that is not in the table above (an enum, a composite) are text.
+
+## Types that are not in the table
+
+| type | how it travels |
+|---|---|
+| domain | as its base type, with its precision; over a domain or an array, and in an array, too |
+| enum | text: the label |
+| composite | text: `(1,"a b",)` |
+| range and multirange that a user made | text |
+| extension types (`hstore`, `citext`, pgvector, PostGIS, all others) | text, as the type prints it |
+
+The name of such a type, with its schema, is in the table schema that travels with the Avro schema.
+
+## What DuckDB cannot hold
+
+Such a value stops its table. `penstock status` names the column; change the value, or leave the column out of the
+publication, then run `penstock resync TABLE`.
+
+| DuckDB type | has no place for |
+|---|---|
+"""
+
+
+def reference() -> str:
+    """The whole page."""
+    return _HEAD + "".join(_scalars()) + _ARRAYS + "".join(_unheld())
+
+
+def _scalars() -> Iterator[str]:
+    yield "| Postgres | Avro | Spark | DuckDB | notes |\n|---|---|---|---|---|\n"
+    for known in (*SCALARS, pg_type(0)):
+        yield f"| `{known.name}` | {_avro(known.avro)} | `{_spark(known.avro)}` | `{_duckdb(known)}` | {known.note} |\n"
+
+
+def _unheld() -> Iterator[str]:
+    numeric = Column("c", 1700, "numeric", (10 << 16 | 2) + 4)
+    types = [duckdb_type(numeric), *(duckdb_type(Column("c", known.oid, known.name)) for known in SCALARS)]
+    yield from (f"| `{held.name}` | {held.unheld} |\n" for held in types if held.unheld)
+    yield f"| any `T[]` | {duckdb_type(Column('c', 1009, 'text[]')).unheld} |\n"
+
+
+def _avro(avro: AvroType) -> str:
+    return f"`{avro}`" if isinstance(avro, str) else f"`{json.dumps(avro)}`"
+
+
+def _spark(avro: AvroType) -> str:
+    return {"long": "bigint", "bytes": "binary"}.get(str(plain(avro)), str(plain(avro)))
+
+
+def _duckdb(known: PgType) -> str:
+    return duckdb_type(Column("c", known.oid, known.name)).name
+
+
+if __name__ == "__main__":
+    TARGET.parent.mkdir(parents=True, exist_ok=True)
+    TARGET.write_text(reference(), encoding="utf-8")
