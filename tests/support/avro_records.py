@@ -55,8 +55,8 @@ def records_of_all_types(head: bytes) -> tuple[dict[str, Any], list[bytes]]:
 
     def value(avro: Any) -> Any:  # noqa: ANN401 -- Avro is text, list or object
         match avro:
-            case ["null", inner]:
-                return value(inner) if chance.random() < 0.8 else None
+            case ["null", *branches]:
+                return value(chance.choice(branches)) if chance.random() < 0.8 else None
             case {"type": "array", "items": items}:
                 return [value(items) for _ in range(3)]
             case _:

@@ -81,6 +81,8 @@ def comparable(value: Any) -> Any:  # noqa: ANN401 -- any Avro value
     match value:
         case float() if math.isnan(value):
             return "NaN"
+        case {"member0": items, "member1": text}:  # a union of two, of which fastavro gives the one that is there
+            return comparable(items if text is None else text)
         case dict():
             return {key: comparable(each) for key, each in value.items()}
         case list():
@@ -162,7 +164,7 @@ def test_a_union_of_more_types_is_a_struct_with_spark_s_names(items: list[Any]) 
     schema = record("R", ("u", ["null", {"type": "array", "items": ["null", "long"]}, "string"]))
     made = decoder(schema)
 
-    found = decoded(made, *[encoded(schema, {"u": item}) for item in items])
+    found = made.decode(pa.array([encoded(schema, {"u": item}) for item in items], pa.binary())).to_pylist()
 
     members = pa.struct([("member0", pa.list_(pa.field("element", pa.int64()))), ("member1", pa.string())])
     assert made.type == pa.struct([("u", members)])
