@@ -46,8 +46,8 @@ class BacklogGroup:
 
     def prepare(self) -> None:
         session = self._open.enter_context(self._servers.create_database(_DATABASE))
-        tables = [workloads.ORDERS]
-        workloads.make(session, "orders")
+        tables = [workloads.ORDERS, *workloads.TINY_TABLES]
+        workloads.make(session, "orders", "tiny")
         if self._sizes.mix_transactions:
             workloads.make(session, "mix")
             tables += workloads.MIX_TABLES
@@ -151,9 +151,10 @@ class BacklogGroup:
         found = apply_changes(self._servers, pipeline, self._drained.pop(turn), self._segments)
         pipeline.start("capture")
         pipeline.streaming_since()
-        statements = {"apply/tiny": (workloads.ONE_ROW, 1)}
-        if self._sizes.mix_transactions:
-            statements["apply/tiny/six_tables"] = (workloads.SIX_TABLES, len(workloads.MIX_TABLES))
+        statements = {
+            "apply/tiny": (workloads.ONE_ROW, 1),
+            "apply/tiny/six_tables": (workloads.SIX_TABLES, len(workloads.TINY_TABLES)),
+        }
         with psycopg.connect(self._servers.dsn(_DATABASE), autocommit=True) as session:
             for name, (statement, rows) in statements.items():
                 found[name] = tiny_intervals(self._servers, pipeline, session, statement, self._sizes.tiny, rows)

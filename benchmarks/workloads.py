@@ -2,6 +2,7 @@
 
 orders     10 columns, about 130 bytes a row, as a shop has them
 mix        five tables; transactions in the manner of TPC-C's new-order and payment, about 13 changes each
+tiny       six tables of one row each
 wide       100 columns of five types
 documents  values of a megabyte
 """
@@ -15,6 +16,7 @@ import psycopg
 SEED = 20_260_401
 ORDERS: LiteralString = "orders"
 MIX_TABLES = ("district", "customer", "stock", "purchase", "purchase_line", "payment")
+TINY_TABLES = ("tiny_1", "tiny_2", "tiny_3", "tiny_4", "tiny_5", "tiny_6")
 WIDE: LiteralString = "wide"
 DOCUMENTS: LiteralString = "documents"
 MARK_BYTES = 8_000
@@ -132,24 +134,32 @@ create table documents (id bigint primary key, body text);
 alter table documents alter column body set storage external;
 """
 
+_TINY: LiteralString = """
+do $$ begin
+    for i in 1..6 loop
+        execute format('create table tiny_%s as select 1 as id, 0 as n', i);
+        execute format('alter table tiny_%s add primary key (id)', i);
+    end loop;
+end $$;
+"""
+
 ONE_ROW: LiteralString = "update orders set items = items + 1 where id = 1"
 SIX_TABLES: LiteralString = """
-with a as (update district set ytd = ytd + 1 where id = 0),
-     b as (update customer set payments = payments + 1 where id = 0),
-     c as (update stock set ytd = ytd + 1 where item_id = 0),
-     d as (update purchase set lines = lines + 1
-            where (district_id, id) = (select district_id, id from purchase order by 1, 2 limit 1)),
-     e as (update purchase_line set quantity = quantity + 1 where (district_id, purchase_id, number) =
-                  (select district_id, purchase_id, number from purchase_line order by 1, 2, 3 limit 1))
-update payment set amount = amount + 1 where id = (select min(id) from payment)
+with a as (update tiny_1 set n = n + 1), b as (update tiny_2 set n = n + 1), c as (update tiny_3 set n = n + 1),
+     d as (update tiny_4 set n = n + 1), e as (update tiny_5 set n = n + 1)
+update tiny_6 set n = n + 1
 """
-"""One row of each table of the mix, which has run."""
-
-SCHEMAS: dict[str, LiteralString] = {"orders": _ORDERS, "mix": _MIX, "wide": _WIDE, "documents": _DOCUMENTS}
+SCHEMAS: dict[str, LiteralString] = {
+    "orders": _ORDERS,
+    "mix": _MIX,
+    "tiny": _TINY,
+    "wide": _WIDE,
+    "documents": _DOCUMENTS,
+}
 
 
 def make(session: psycopg.Connection, *names: str) -> None:
-    """The tables and procedures of these workloads; rows only where the mix needs some to begin with."""
+    """The tables and procedures of these workloads; rows only where updates need some to begin with."""
     for name in names:
         session.execute(SCHEMAS[name])
 

@@ -117,16 +117,23 @@ def some_records(count: int, size: int) -> Records:
     return [{"key": b"k%d" % i, "value": bytes(size)} for i in range(count)]
 
 
-def test_a_full_queue_is_waited_for_and_every_record_arrives_once(kafka: LocalKafka, topic: str) -> None:
+def test_more_than_may_wait_is_waited_for_and_arrives_once_and_in_order(kafka: LocalKafka, topic: str) -> None:
     config = KafkaConfig(bootstrap_servers=kafka.bootstrap_servers, max_record=ByteSize(1024**2))
-    sender = BoundedProducer(config, ByteSize(1024**2), lambda: None)
+    waits = []
+    sender = BoundedProducer(config, ByteSize(1024**2), lambda: waits.append(1))
+    most = 0
 
-    for _ in range(20):
-        sender.send_batch(topic, some_records(5_000, 500), 5_000 * 500)
+    for batch in range(20):
+        records: Records = [{"key": None, "value": b"%d" % (batch * 1_000 + i) + bytes(500)} for i in range(1_000)]
+        sender.send_batch(topic, records, 1_000 * 505)
+        most = max(most, len(sender._producer))
     sender.flush()
 
+    assert waits
+    assert most <= 2_000, "no more than two batches were under way"
     with KafkaLog(config) as log:
-        assert log.ends([topic])[topic] == (100_000,)
+        values = [record.value or b"" for record in log.read(topic, 0, log.ends([topic])[topic][0])]
+    assert [int(value.rstrip(b"\0")) for value in values] == list(range(20_000))
 
 
 def test_a_record_that_is_too_large_for_the_producer_names_the_setting(kafka: LocalKafka, topic: str) -> None:
