@@ -6,7 +6,7 @@ SECONDS ?= 0
 RESULT ?= benchmarks/results/$(shell date -u +%F)-$(shell git rev-parse --short HEAD).json
 RESULT := $(RESULT)
 
-.PHONY: demo build-kernel test lint types imports test-unit test-unit-reference integration test-matrix fuzz bench bench-quick format clean
+.PHONY: demo build-kernel test checks lint types imports test-unit test-unit-reference integration test-matrix fuzz bench bench-quick format clean
 
 $(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/transcode/*.pyx capture/transcode/*.pxd apply_spark/*.pyx apply_spark/*.pxd)
 	$(PYTHON) -m venv $(VENV)
@@ -25,7 +25,12 @@ build-kernel: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	$(BIN)/python -c 'import apply_spark.avro_decoder, capture.transcode.kernel'
 
-test: lint types imports test-unit test-unit-reference integration
+# Half of the time of `integration` is waiting for servers: the rest runs beside it.
+test: $(VENV)/.installed
+	$(MAKE) --no-print-directory -j2 checks integration
+
+checks:
+	$(MAKE) --no-print-directory lint types imports test-unit test-unit-reference
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -38,7 +43,7 @@ imports: $(VENV)/.installed
 	$(BIN)/lint-imports
 
 test-unit: $(VENV)/.installed
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest --quiet tests/unit
 
 # The same on the path that needs no compiler.
 test-unit-reference:
