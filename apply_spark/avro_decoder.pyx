@@ -88,28 +88,17 @@ cdef int _read(Plan *plan, int index, Input *source, int64_t row) noexcept nogil
     cdef int kind = column.kind
     if not column.read:
         return _skip(plan, index, source)
-    if kind == OPTIONAL:
-        outcome = read_long(source, &number)
-        if outcome != FINE:
-            return outcome
-        if number < 0 or number >= column.count:
-            return BAD_BRANCH
-        index = plan.children[column.first + number]
-        if plan.columns[index].kind == NULL_:
-            return FINE
-        return _read(plan, index, source, row)
     if kind == NULL_:
         return FINE
-    if kind == CHOICE:
+    if kind == OPTIONAL or kind == CHOICE:
         outcome = read_long(source, &number)
         if outcome != FINE:
             return outcome
         if number < 0 or number >= column.count:
             return BAD_BRANCH
         index = plan.children[column.first + number]
-        if plan.columns[index].kind == NULL_:
-            return FINE
-        outcome = begin(plan, column, row)
+        if kind == CHOICE and plan.columns[index].kind != NULL_:
+            outcome = begin(plan, column, row)
         return outcome if outcome != FINE else _read(plan, index, source, row)
     outcome = begin(plan, column, row)
     if outcome != FINE:
