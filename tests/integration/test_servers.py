@@ -158,6 +158,7 @@ def test_another_server_is_refused_and_after_a_resync_the_destination_equals_it(
     make_table(pipeline)
     pipeline.sql("create table gone (id bigint primary key)", f"alter publication {pipeline.name} add table gone")
     pipeline.start()
+    pipeline.sql("select pg_switch_wal()", "insert into t values (500, 'far ahead')")
     pipeline.assert_equal("t", "gone")
     pipeline.stop_capture()
     ahead = pipeline.wal_lsn()
