@@ -91,11 +91,7 @@ def published_names(connection: psycopg.Connection[dict[str, Any]], publication:
 _HINTS: tuple[tuple[str, str], ...] = (
     ("password authentication failed", "Correct user and password in `source.dsn`, or in the password file."),
     ("no password supplied", "Put the password into `source.dsn`, or set PENSTOCK_SOURCE__DSN."),
-    (
-        "certificate verify failed",
-        "Name the certificate of the server's authority: `sslrootcert=FILE` in `source.dsn`.",
-    ),
-    ("root certificate file", "Name the certificate of the server's authority: `sslrootcert=FILE` in `source.dsn`."),
+    ("certificate verify failed|root certificate file", "Name its authority in `source.dsn`: `sslrootcert=FILE`."),
     ("does not match host name", "Write the host in `source.dsn` as the server's certificate does."),
     ("valid client certificate", "Name the user's certificate and key in `source.dsn`: `sslcert=FILE sslkey=FILE`."),
     ("private key file", "Correct `sslkey` in `source.dsn`, and run `chmod 600` on that file."),

@@ -80,7 +80,7 @@ def slot_taken_away(name: SlotName, invalidation: str | None) -> SlotLost:
     solution = SlotLost.solution
     if invalidation in _SOLUTIONS:
         solution = f"{SlotLost.resync} {_SOLUTIONS[invalidation]}"
-    return SlotLost(f"Postgres took slot {name} away, with WAL that it still needed{why}.", solution=solution)
+    return SlotLost(f"Postgres took slot {name} away{why}: it gives no more changes.", solution=solution)
 
 
 def judge_slot(slot: SlotState | None, name: SlotName, last: Lsn | None) -> None:

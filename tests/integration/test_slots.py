@@ -223,3 +223,25 @@ def test_wal_of_other_databases_moves_the_slot_without_a_heartbeat(make_capture:
 
 def reached(pipeline: Pipeline, lsn: Lsn) -> bool:
     return pipeline.confirmed_lsn() >= lsn
+
+
+def test_a_slot_that_was_idle_for_too_long_is_refused_with_the_setting_that_took_it(
+    kafka: LocalKafka, tmp_path: Path
+) -> None:
+    with LocalPostgres(18) as server, Pipeline(f"t{secrets.token_hex(4)}", server, kafka, None, tmp_path) as pipeline:
+        fill(pipeline)
+        pipeline.start_capture()
+        pipeline.assert_captured()
+        pipeline.stop_capture()
+        pipeline.sql("alter system set idle_replication_slot_timeout = '1s'", "select pg_reload_conf()")
+
+        def lost() -> bool:
+            pipeline.sql("checkpoint")
+            return slot_column(pipeline, "wal_status") == "lost"
+
+        eventually(lost, what="the slot to be taken away")
+        pipeline.start_capture()
+        refusal = pipeline.refused()
+
+    assert "(idle_timeout)" in refusal.reason
+    assert "Raise idle_replication_slot_timeout" in refusal.solution
