@@ -187,15 +187,19 @@ def _query_error(error: PySparkException | None) -> LogError:
 
 
 def _begin(kafka: KafkaLog, topics: Topics, stored: Progress | None) -> tuple[int, Progress | None]:
-    """The first checkpoint record to read. Offsets are hints: a log that was recreated is read from its beginning."""
+    """The first checkpoint record to read. Offsets are hints: topics that were recreated are read from their beginning.
+
+    They were not if the log of the destination is the oldest there, or stands at the destination's place: before it may
+    lie the log of a source that was replaced."""
     topic = topics.checkpoints
     first = kafka.begins([topic])[topic][0]
     if stored is None:
         if first > 0:
             log.warning("the log no longer reaches back to its beginning: resync the tables that do not appear")
         return first, None
-    oldest = next(kafka.read(topic, first, first + 1), None)
-    same_log = oldest is not None and Checkpoint.decode(oldest.value or b"").log_id == stored.log_id
+    place, end = max(first, stored.log_offset - 1), kafka.ends([topic])[topic][0]
+    found = [*kafka.read(topic, first, min(first + 1, end)), *kafka.read(topic, place, min(place + 2, end))]
+    same_log = any(Checkpoint.decode(record.value or b"").log_id == stored.log_id for record in found)
     begin = max(first, stored.log_offset) if same_log else first
     return begin, replace(stored, log_offset=begin)
 

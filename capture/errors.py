@@ -5,6 +5,7 @@ SourceError
 |-- PublicationMissing    nothing to capture
 |-- SlotInUse             another capture, or its dead walsender          (timed)
 '-- SlotLost              WAL that we still need is gone
+    '-- SourceChanged     another server, database or timeline
 ValueNotCarried
 '-- RecordTooLarge        a row larger than `kafka.max_record`
 """
@@ -42,10 +43,14 @@ class SlotInUse(SourceError):
 class SlotLost(SourceError):
     """The slot cannot give what comes after the last checkpoint."""
 
-    solution = (
-        'Set `capture.on_lost_slot = "resync"` and start again: every table is copied anew. '
-        "Raise max_slot_wal_keep_size so that it does not happen again."
-    )
+    resync = 'Set `capture.on_lost_slot = "resync"` and start again: every table is copied anew.'
+    solution = f"{resync} Raise max_slot_wal_keep_size so that it does not happen again."
+
+
+class SourceChanged(SlotLost):
+    """The LSNs of the topics mean something else here, or nothing."""
+
+    solution = f"Correct `source.dsn` if another server was meant. If it is the right one: {SlotLost.resync}"
 
 
 class RecordTooLarge(ValueNotCarried):

@@ -20,6 +20,7 @@ from psycopg.rows import dict_row
 
 from capture.config import CaptureConfig, OnLostSlot, SourceConfig
 from capture.errors import PublicationMissing, SlotLost, SourceUnreachable, source_error
+from capture.slots import slot_taken_away
 from schemas.connections import KafkaConfig
 from schemas.errors import LogError, PenstockError, SourceError
 from schemas.identifiers import PublicationName, TableName, slot_name
@@ -90,6 +91,11 @@ def published_names(connection: psycopg.Connection[dict[str, Any]], publication:
 _HINTS: tuple[tuple[str, str], ...] = (
     ("password authentication failed", "Correct user and password in `source.dsn`, or in the password file."),
     ("no password supplied", "Put the password into `source.dsn`, or set PENSTOCK_SOURCE__DSN."),
+    ("certificate verify failed|root certificate file", "Name its authority in `source.dsn`: `sslrootcert=FILE`."),
+    ("does not match host name", "Write the host in `source.dsn` as the server's certificate does."),
+    ("valid client certificate", "Name the user's certificate and key in `source.dsn`: `sslcert=FILE sslkey=FILE`."),
+    ("private key file", "Correct `sslkey` in `source.dsn`, and run `chmod 600` on that file."),
+    ("pg_hba.conf rejects .* no encryption", "Set `sslmode=verify-full` in `source.dsn`."),
     (r"no pg_hba\.conf entry", "Let this host in: add a line for it to pg_hba.conf, then `select pg_reload_conf();`."),
     ("^database .* does not exist", "Correct the database in `source.dsn`, or create it: `create database NAME;`."),
     (
@@ -116,6 +122,8 @@ def connection_failure(error: psycopg.OperationalError, dsn: str) -> SourceError
 
 def _address(dsn: str) -> str:
     parts = conninfo_to_dict(dsn)
+    if parts.get("service"):
+        return f"service {parts['service']}"
     host = parts.get("host") or parts.get("hostaddr") or "the local socket"
     who = f" as user {parts['user']}" if parts.get("user") else ""
     return f"{host}:{parts.get('port') or 5432}, database {parts.get('dbname') or parts.get('user') or '?'}{who},"
@@ -328,8 +336,8 @@ def _table(connection: psycopg.Connection[dict[str, Any]], row: dict[str, Any]) 
 def _slot(connection: psycopg.Connection[dict[str, Any]], config: CaptureConfig) -> Iterator[Finding]:
     name = slot_name(config.pipeline)
     row = connection.execute(
-        "select plugin, database, active_pid, wal_status, database = current_database() as here "
-        "from pg_replication_slots where slot_name = %s",
+        "select plugin, database, active_pid, wal_status, database = current_database() as here, "
+        "to_jsonb(s) ->> 'invalidation_reason' as invalidation from pg_replication_slots s where slot_name = %s",
         (name,),
     ).fetchone()
     drop = f"select pg_drop_replication_slot('{name}');"
@@ -343,13 +351,9 @@ def _slot(connection: psycopg.Connection[dict[str, Any]], config: CaptureConfig)
             f"Give the pipeline another name, or run `{drop}` if nobody uses the slot.",
         )
     elif row["wal_status"] == "lost":
-        yield Finding(
-            Severity.PROBLEM if config.tuning.on_lost_slot is OnLostSlot.FAIL else Severity.WARNING,
-            "slot",
-            f"Slot {name} is lost: Postgres removed WAL that it still needed.",
-            SlotLost.solution,
-            SlotLost,
-        )
+        lost = slot_taken_away(name, row["invalidation"])
+        severity = Severity.PROBLEM if config.tuning.on_lost_slot is OnLostSlot.FAIL else Severity.WARNING
+        yield Finding(severity, "slot", lost.reason, lost.solution, SlotLost)
     elif row["active_pid"] is not None:
         yield Finding(
             Severity.WARNING,

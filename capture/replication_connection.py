@@ -42,6 +42,7 @@ _TEXT_FORMAT = {
 }
 _COPY_BOTH = b"W"
 _ENDS = (b"c", b"C", b"Z")
+_SLOT = "creating a replication slot"
 _START_SECONDS = 1.0
 _BUSY_SECONDS = 0.005
 _UNIX_SECONDS = 0.0004
@@ -58,6 +59,7 @@ def session_dsn(dsn: str, **further: str) -> str:
         "keepalives_idle": "10",
         "keepalives_interval": "5",
         "keepalives_count": "3",
+        "tcp_user_timeout": "30000",  # ms: for what was sent and never arrived; keepalives come only while all is quiet
     }
     options = f"{given.get('options', '')} {settings}".strip()
     return make_conninfo("", **{**defaults, **given, **further, "options": options, "client_encoding": "UTF8"})
@@ -68,6 +70,14 @@ class ExportedSlot(NamedTuple):
 
     lsn: Lsn
     snapshot: str
+
+
+class IdentifiedSystem(NamedTuple):
+    """What IDENTIFY_SYSTEM tells: which server, which branch of its history, and where its WAL ends."""
+
+    id: str
+    timeline: int
+    wal_end: Lsn
 
 
 class ReplicationConnection:
@@ -83,6 +93,8 @@ class ReplicationConnection:
         self._inbox = Inbox(self._wire)
         self._pg.nonblocking = 1
         self._woken = 0.0
+        self.heard = time.monotonic()
+        """When the server last sent anything."""
 
     def __enter__(self) -> Self:
         return self
@@ -92,21 +104,33 @@ class ReplicationConnection:
     ) -> None:
         self.close()
 
+    @property
+    def backend_pid(self) -> int:
+        return self._pg.backend_pid
+
     def close(self) -> None:
         self._wire.close()
         self._pg.finish()
+
+    def identify(self) -> IdentifiedSystem:
+        system, timeline, wal_end, *_ = self._query("IDENTIFY_SYSTEM", "identifying the server")
+        return IdentifiedSystem(system, int(timeline), Lsn.parse(wal_end))
+
+    def timeline_history(self, timeline: int) -> str:
+        """The timelines before this one, a line each: its number, the LSN at which it was left, and why."""
+        return self._query(f"TIMELINE_HISTORY {timeline}", "reading the history of its timeline")[1]
 
     def create_exported_slot(self, name: SlotName, stop: threading.Event, waiting: Callable[[], None]) -> ExportedSlot:
         """Creates a temporary slot and exports its snapshot; waits for every open writer of the server, by design.
 
         `waiting` is called about once a second meanwhile. Raises InterruptedError when `stop` is set."""
         command = f'CREATE_REPLICATION_SLOT "{name}" TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT'
-        row = self._query(command, stop, waiting)
+        row = self._query(command, _SLOT, stop, waiting)
         return ExportedSlot(Lsn.parse(row[1]), row[2])
 
     def create_slot(self, name: SlotName, stop: threading.Event, waiting: Callable[[], None]) -> Lsn:
         command = f'CREATE_REPLICATION_SLOT "{name}" LOGICAL pgoutput NOEXPORT_SNAPSHOT'
-        return Lsn.parse(self._query(command, stop, waiting)[1])
+        return Lsn.parse(self._query(command, _SLOT, stop, waiting)[1])
 
     def start(self, slot: SlotName, publication: PublicationName, lsn: Lsn) -> None:
         """Begins to stream the transactions with commit LSN >= lsn. Raises SlotInUse while another reads."""
@@ -144,11 +168,14 @@ class ReplicationConnection:
         when the last wake-up was a moment ago, the next is put off, by 5 ms at most. After a pause the first bytes wake
         us at once, but what of their transaction comes behind them may wait so long."""
         if self._inbox.receive(0):
+            self.heard = time.monotonic()
             return
         if time.monotonic() - self._woken < _BUSY_SECONDS:
             self._let_more_come()
-        self._inbox.receive(timeout)
+        came = self._inbox.receive(timeout)
         self._woken = time.monotonic()
+        if came:
+            self.heard = self._woken
 
     def _let_more_come(self) -> None:
         """Until so many bytes wait, where the socket can tell; a unix socket is full after about a millisecond."""
@@ -168,12 +195,18 @@ class ReplicationConnection:
         except psycopg.Error as error:
             raise source_error(error, "reporting status") from error
 
-    def _query(self, command: str, stop: threading.Event, waiting: Callable[[], None]) -> list[str]:
+    def _query(
+        self,
+        command: str,
+        what: str,
+        stop: threading.Event | None = None,
+        waiting: Callable[[], None] = lambda: None,
+    ) -> list[str]:
         self._pg.send_query(command.encode())
         while self._pg.flush() == 1:
             select.select([], [self._pg.socket], [], 1.0)
         while self._pg.is_busy():
-            if stop.is_set():
+            if stop is not None and stop.is_set():
                 raise InterruptedError
             if select.select([self._pg.socket], [], [], 1.0)[0]:
                 self._pg.consume_input()
@@ -181,9 +214,9 @@ class ReplicationConnection:
                 waiting()
         result = self._pg.get_result()
         if result is None:
-            raise SourceUnreachable("Postgres closed the connection while creating a replication slot.")
+            raise SourceUnreachable(f"Postgres closed the connection while {what}.")
         if result.status != pq.ExecStatus.TUPLES_OK:
-            raise source_error(error_from_result(result), "creating a replication slot")
+            raise source_error(error_from_result(result), what)
         row = [(result.get_value(0, column) or b"").decode() for column in range(result.nfields)]
         while self._pg.get_result() is not None:
             pass

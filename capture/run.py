@@ -21,6 +21,7 @@ from capture.checkpoints import CheckpointWriter, last_accepted, new_epoch, new_
 from capture.config import CaptureConfig
 from capture.control import ControlReader
 from capture.errors import SlotInUse, SourceUnreachable, source_error
+from capture.link import LinkWatch
 from capture.preflight import preflight, require
 from capture.producer import BoundedProducer
 from capture.publication import published_tables
@@ -38,9 +39,11 @@ from schemas.topics import Topics
 from stores.kafka_log import KafkaLog, Tail, TopicKind
 from stores.schema_topic import SchemaTopic
 from stores.sqlite import SqliteStore
+from stores.state import CAPTURE
 
 _PATIENCE_SECONDS = 600.0
 _PAUSE_SECONDS = 0.5
+_DRAIN_SECONDS = 5.0
 _AWAY = (SourceUnreachable, SlotInUse)
 
 log = structlog.get_logger(__name__)
@@ -82,11 +85,11 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
     _make_topics(kafka, topics)
     session = stack.enter_context(_session(config))
     last = last_accepted(kafka, topics.checkpoints)
-    log_id = last[1].log_id if last else new_log_id()
     connection = stack.enter_context(ReplicationConnection(config.source.dsn.get_secret_value()))
-    start = take_slot(config, session, connection, last[1].lsn if last else None, store, stop)
+    taken = take_slot(config, session, connection, last[1].lsn if last else None, store.source(CAPTURE), stop)
     if last_accepted(kafka, topics.checkpoints) != last:
         raise SlotInUse("Another capture of this pipeline was still writing checkpoints.")
+    log_id = last[1].log_id if last and not taken.anew else new_log_id()
 
     schemas = SchemaTopic(config.kafka, kafka, topics.schemas)
     registrar = Registrar(config.pipeline, kafka, schemas)
@@ -107,18 +110,20 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
     stack.callback(feedback.close)
     released = _released(kafka, topics, session, config)
     acknowledgement = Acknowledgement(config.acknowledge.policy, config.destinations, log_id, released, feedback)
-    pulse = Pulse(connection, acknowledgement, _status_seconds(session, config))
+    timeout = _wal_sender_timeout(session)
+    pulse = Pulse(connection, acknowledgement, _status_seconds(timeout, config))
+    link = LinkWatch(connection, pulse, config.source.dsn.get_secret_value(), slot_name(config.pipeline), timeout)
     producer = BoundedProducer(config.kafka, config.tuning.producer_memory, pulse.beat)
     writer = CheckpointWriter(config.kafka, kafka, topics.checkpoints, log_id, epoch)
     control_from = last[1].control if last else 0
     changes = {topic for topic in kafka.topics() if topics.table_of_changes(topic) is not None}
-    writer.open(start, changes, last[1].commit_ts if last else 0, control_from)
-    log.info("capture started", start_lsn=str(start), epoch=epoch, log_id=log_id)
+    writer.open(taken.start, changes, last[1].commit_ts if last else 0, control_from)
+    store.set_source(CAPTURE, taken.source)  # not before the opening: until then the topics are those of the old one
+    log.info("capture started", start_lsn=str(taken.start), epoch=epoch, log_id=log_id)
 
     control = Tail(config.kafka, topics.control, control_from)
     stack.callback(control.close)
     sync_kafka = stack.enter_context(KafkaLog(config.kafka))
-    sync_stop = threading.Event()
     sync = TableSync(
         config=config,
         log_id=log_id,
@@ -128,11 +133,10 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
         store=store,
         log=sync_kafka,
         registrar=Registrar(config.pipeline, sync_kafka, SchemaTopic(config.kafka, sync_kafka, topics.schemas)),
-        stop=sync_stop,
+        stop=threading.Event(),
     )
     thread = threading.Thread(target=sync.run, name="table-sync")
-    stack.callback(thread.join)
-    stack.callback(sync_stop.set)
+    stack.callback(_end_sync, sync, thread)
     stream = Stream(
         connection=connection,
         tables=tables,
@@ -142,10 +146,19 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
         control=ControlReader(control, control_from),
         desk=sync,
         pulse=pulse,
+        link=link,
         tuning=config.tuning,
     )
     thread.start()
     return stream
+
+
+def _end_sync(sync: TableSync, thread: threading.Thread) -> None:
+    """Also where the server answers nothing any more."""
+    sync.stop.set()
+    thread.join(_DRAIN_SECONDS)
+    sync.abandon()
+    thread.join()
 
 
 def _make_topics(kafka: KafkaLog, topics: Topics) -> None:
@@ -200,10 +213,13 @@ def _released(kafka: KafkaLog, topics: Topics, session: psycopg.Connection, conf
     return Released(lsn, anything=lsn > began)
 
 
-def _status_seconds(session: psycopg.Connection, config: CaptureConfig) -> float:
+def _wal_sender_timeout(session: psycopg.Connection) -> float:
+    """In seconds; 0 is never."""
+    row = session.execute("select setting::bigint from pg_settings where name = 'wal_sender_timeout'").fetchone()
+    return row[0] / 1000 if row else 0.0
+
+
+def _status_seconds(timeout: float, config: CaptureConfig) -> float:
     """Well inside wal_sender_timeout, whatever is configured."""
-    row = session.execute(
-        "select setting::bigint from pg_settings where name = 'wal_sender_timeout'"  # in milliseconds; 0 is never
-    ).fetchone()
     wanted = config.tuning.status_interval.total_seconds()
-    return min(wanted, row[0] / 3000) if row and row[0] else wanted
+    return min(wanted, timeout / 3) if timeout else wanted

@@ -12,12 +12,19 @@ from psycopg.rows import class_row
 
 from capture.config import CaptureConfig, OnLostSlot
 from capture.errors import SlotInUse, SlotLost
+from capture.identity import identify, judge_source
 from capture.replication_connection import ReplicationConnection
 from schemas.identifiers import SlotName, slot_name
 from schemas.lsn import Lsn
-from stores.sqlite import SqliteStore
+from stores.state import SourceIdentity
 
 _START_ATTEMPTS = 30
+_SOLUTIONS = {
+    "idle_timeout": "Raise idle_replication_slot_timeout so that it does not happen again.",
+    "wal_level_insufficient": "Set wal_level = logical again.",
+    "rows_removed": "Set hot_standby_feedback = on at the standby, so that its primary keeps the catalog's old rows.",
+}
+"""What helps, by the reason that Postgres gives; without one it is max_slot_wal_keep_size."""
 
 log = structlog.get_logger(__name__)
 
@@ -32,10 +39,22 @@ class SlotState:
     confirmed: str
     wal_status: str | None
     active_pid: int | None
+    invalidation: str | None = None
+    """Why Postgres took it away; told from Postgres 17 on."""
 
     @property
     def confirmed_lsn(self) -> Lsn:
         return Lsn.parse(self.confirmed)
+
+
+@dataclass(frozen=True)
+class TakenSlot:
+    """A slot that streams to us, from `start` on."""
+
+    start: Lsn
+    source: SourceIdentity
+    anew: bool
+    """What was captured before has no continuation here: a new log begins, and every table is copied."""
 
 
 def find_slot(connection: psycopg.Connection, name: SlotName) -> SlotState | None:
@@ -43,8 +62,8 @@ def find_slot(connection: psycopg.Connection, name: SlotName) -> SlotState | Non
         return cursor.execute(
             """
             select slot_name as name, plugin, database, coalesce(confirmed_flush_lsn, '0/0')::text as confirmed,
-                   wal_status, active_pid
-              from pg_replication_slots
+                   wal_status, active_pid, to_jsonb(slots) ->> 'invalidation_reason' as invalidation
+              from pg_replication_slots slots
              where slot_name = %s
             """,
             [name],
@@ -53,6 +72,15 @@ def find_slot(connection: psycopg.Connection, name: SlotName) -> SlotState | Non
 
 def drop_slot(connection: psycopg.Connection, name: SlotName) -> None:
     connection.execute("select pg_drop_replication_slot(%s)", [name])
+
+
+def slot_taken_away(name: SlotName, invalidation: str | None) -> SlotLost:
+    """The error for a slot whose wal_status is `lost`."""
+    why = f" ({invalidation})" if invalidation else ""
+    solution = SlotLost.solution
+    if invalidation in _SOLUTIONS:
+        solution = f"{SlotLost.resync} {_SOLUTIONS[invalidation]}"
+    return SlotLost(f"Postgres took slot {name} away{why}: it gives no more changes.", solution=solution)
 
 
 def judge_slot(slot: SlotState | None, name: SlotName, last: Lsn | None) -> None:
@@ -65,7 +93,7 @@ def judge_slot(slot: SlotState | None, name: SlotName, last: Lsn | None) -> None
             raise SlotLost(f"Slot {name} is gone, and the topics end at {last}.")
         return
     if slot.wal_status == "lost":
-        raise SlotLost(f"Postgres removed WAL that slot {name} still needed (wal_status is 'lost').")
+        raise slot_taken_away(name, slot.invalidation)
     if last is not None and slot.confirmed_lsn > last:
         raise SlotLost(f"Slot {name} was moved to {slot.confirmed_lsn}, past the last checkpoint at {last}.")
 
@@ -75,15 +103,19 @@ def take_slot(
     session: psycopg.Connection,
     connection: ReplicationConnection,
     last: Lsn | None,
-    store: SqliteStore,
+    known: SourceIdentity | None,
     stop: threading.Event,
-) -> Lsn:
-    """Takes hold of the slot, so that no other capture can, and returns the LSN from which it streams.
+) -> TakenSlot:
+    """Takes hold of the slot, so that no other capture can.
 
-    `last` is the LSN of the last accepted checkpoint."""
+    `last` is the LSN of the last accepted checkpoint, `known` the server from which the topics were filled."""
     name = slot_name(config.pipeline)
+    server = identify(session, connection)
     slot = find_slot(session, name)
+    anew = False
     try:
+        if last is not None:
+            judge_source(known, server, last, connection.timeline_history)
         judge_slot(slot, name, last)
     except SlotLost as lost:
         if config.tuning.on_lost_slot is OnLostSlot.FAIL:
@@ -91,15 +123,12 @@ def take_slot(
         log.warning("slot lost, copying every table again", error=lost.reason)
         if slot is not None:
             drop_slot(session, name)
-        slot = None
-        for table in store.copies():
-            store.clear_for_copy(table)
-        last = None
+        slot, last, anew = None, None, True
     start = _slot_lsn(connection, slot, config, stop) if last is None else last
     for attempt in stamina.retry_context(on=SlotInUse, attempts=_START_ATTEMPTS, timeout=30.0, wait_max=1.0):
         with attempt:
             connection.start(name, config.source.publication, start)
-    return start
+    return TakenSlot(start, server.identity, anew)
 
 
 def _slot_lsn(

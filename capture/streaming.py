@@ -18,6 +18,7 @@ from capture.acknowledgement import Acknowledgement
 from capture.checkpoints import CheckpointWriter
 from capture.config import CaptureTuning
 from capture.control import ControlReader
+from capture.link import LinkWatch
 from capture.metrics import (
     ACKNOWLEDGED_LAG,
     BYTES,
@@ -85,6 +86,7 @@ class Stream:
         control: ControlReader,
         desk: SyncDesk,
         pulse: Pulse,
+        link: LinkWatch,
         tuning: CaptureTuning,
     ) -> None:
         self._connection = connection
@@ -95,6 +97,7 @@ class Stream:
         self._control = control
         self._desk = desk
         self._pulse = pulse
+        self._link = link
         self._tuning = tuning
         self._pump = chosen_path().pump(
             tables, producer.send_batch, producer.largest, writer.lsn, writer.commit_ts, tuning.checkpoint_rows
@@ -141,6 +144,7 @@ class Stream:
 
     def _look_up(self, now: float) -> None:
         """All that is done by the clock, between frames."""
+        self._link.look(now)
         self._producer.poll()
         if self._pump.in_transaction:
             if now - self._last_cut >= self._tuning.checkpoint_interval.total_seconds():

@@ -11,6 +11,7 @@ import os
 import select
 import socket
 import struct
+from contextlib import closing, suppress
 from typing import Protocol
 
 import psycopg
@@ -213,6 +214,12 @@ def _socket_of(pg: pq.abc.PGconn) -> socket.socket:
     own = socket.socket(fileno=os.dup(pg.socket))
     own.setblocking(False)
     return own
+
+
+def shut_down(session: psycopg.Connection) -> None:
+    """Whoever waits for the server on this session, in another thread, finds the connection lost."""
+    with suppress(psycopg.Error, OSError), closing(_socket_of(session.pgconn)) as own:
+        own.shutdown(socket.SHUT_RDWR)
 
 
 def _lost(error: OSError) -> psycopg.OperationalError:

@@ -25,6 +25,7 @@ from stores.relations import (
     PROGRESS,
     RELATIONS,
     SCHEMA_VERSIONS,
+    SOURCES,
     Change,
     Drop,
     K,
@@ -35,7 +36,7 @@ from stores.relations import (
     V,
 )
 from stores.schema import SchemaVersion
-from stores.state import HISTORY_LIMIT, DestinationTable, Owner, TableCopy
+from stores.state import HISTORY_LIMIT, DestinationTable, Owner, SourceIdentity, TableCopy
 
 Contents: TypeAlias = Mapping[Relation[Any, Any], Mapping[Any, Any]]
 
@@ -177,6 +178,13 @@ class CachedStore:
             highest = max(lsn, draft.of(PROGRESS).get(owner, lsn))
             draft.put(PROGRESS, owner, highest)
             return highest
+
+    def source(self, owner: Owner) -> SourceIdentity | None:
+        return self._current().of(SOURCES).get(owner)
+
+    def set_source(self, owner: Owner, source: SourceIdentity) -> None:
+        with self._writing() as draft:
+            draft.put(SOURCES, owner, source)
 
     def copies(self) -> dict[TableName, TableCopy]:
         return dict(self._current().of(COPIES))

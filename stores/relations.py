@@ -16,7 +16,7 @@ from schemas.lsn import Lsn
 from schemas.phases import Phase, phase_from_json, phase_to_json
 from schemas.table import TableSchema
 from stores.schema import SchemaVersion
-from stores.state import DestinationTable, Owner, SchemaState, TableCopy
+from stores.state import DestinationTable, Owner, SchemaState, SourceIdentity, TableCopy
 
 Row: TypeAlias = tuple[Any, ...]
 """Text, integers and booleans, in the order of the columns."""
@@ -153,6 +153,15 @@ def _read_schema_version(row: Row) -> tuple[SchemaKey, SchemaVersion]:
     return (version.table, version.since), version
 
 
+def _source_to_cells(source: SourceIdentity) -> Row:
+    return (source.system_id, source.database_oid, source.timeline)
+
+
+def _read_source(row: Row) -> tuple[Owner, SourceIdentity]:
+    owner, system_id, database_oid, timeline = row
+    return Owner(owner), SourceIdentity(system_id, database_oid, timeline)
+
+
 PHASES: Relation[OwnedTable, tuple[Phase, ...]] = Relation(
     name="phases",
     key_columns=("owner", "table_schema", "table_name"),
@@ -201,5 +210,21 @@ SCHEMA_VERSIONS: Relation[SchemaKey, SchemaVersion] = Relation(
     value_to_cells=_schema_version_to_cells,
     read=_read_schema_version,
 )
+SOURCES: Relation[Owner, SourceIdentity] = Relation(
+    name="sources",
+    key_columns=("owner",),
+    value_columns=("system_id", "database_oid", "timeline"),
+    key_to_cells=lambda owner: (owner,),
+    value_to_cells=_source_to_cells,
+    read=_read_source,
+)
 
-RELATIONS: tuple[Relation[Any, Any], ...] = (PHASES, PROGRESS, COPIES, DESTINATION_TABLES, MAPPINGS, SCHEMA_VERSIONS)
+RELATIONS: tuple[Relation[Any, Any], ...] = (
+    PHASES,
+    PROGRESS,
+    COPIES,
+    DESTINATION_TABLES,
+    MAPPINGS,
+    SCHEMA_VERSIONS,
+    SOURCES,
+)

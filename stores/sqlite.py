@@ -50,6 +50,11 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
             schema_id integer not null, table_shape text not null,
             primary key (table_schema, table_name, since)) without rowid""",
     ),
+    (
+        """create table sources (
+            owner text not null primary key,
+            system_id text not null, database_oid integer not null, timeline integer not null) without rowid""",
+    ),
 )
 """Migration n stands at place n - 1; `pragma user_version` says how many are applied. Never edit one, add one."""
 

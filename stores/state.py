@@ -36,6 +36,17 @@ class TableCopy:
     rows: int
 
 
+@dataclass(frozen=True, slots=True)
+class SourceIdentity:
+    """The server, its history and the database that LSNs belong to: those of another mean something else."""
+
+    system_id: str
+    """Given by initdb; a copy or a standby of the server has the same."""
+    database_oid: int
+    timeline: int
+    """The branch of the server's WAL; a promotion begins the next one."""
+
+
 class SchemaState(enum.Enum):
     """Whether a destination's table has the shape that is written down, or is on its way there."""
 
@@ -54,7 +65,7 @@ class DestinationTable:
 
 
 class StateStore(Protocol):
-    """Phases, progress, copies, destination tables and mappings.
+    """Phases, progress, source, copies, destination tables and mappings.
 
     Every method may be called from any thread. A write is durable when it returns, and nobody reads it before it is
     durable. Every write may be repeated: the second time changes nothing. Writers in several processes take turns,
@@ -85,6 +96,12 @@ class StateStore(Protocol):
 
     def advance(self, owner: Owner, lsn: Lsn) -> Lsn:
         """Raise the progress to `lsn`; returns what is stored then, which is never less than before."""
+
+    def source(self, owner: Owner) -> SourceIdentity | None:
+        """What the LSNs of `owner` belong to; None where nothing was ever stored."""
+
+    def set_source(self, owner: Owner, source: SourceIdentity) -> None:
+        """Remember the source in place of any other."""
 
     def copies(self) -> dict[TableName, TableCopy]:
         """The copy of every table that has one."""

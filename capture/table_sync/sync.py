@@ -28,6 +28,7 @@ from capture.table_sync.ranges import CopyRange, divide
 from capture.table_sync.snapshot import HeldSnapshot
 from capture.table_sync.worker import Failed, Report, WorkerSettings
 from capture.tables import Registrar
+from capture.wire import shut_down
 from schemas.checkpoint import CopyFinished, CopyStarted, Marker, TableErrored, TableRemoved
 from schemas.errors import Retry
 from schemas.identifiers import Epoch, LogId, TableName
@@ -67,6 +68,7 @@ class TableSync:
     _broken: set[TableName] = field(default_factory=set)
     """Tables that another try would break in the same way; a resync tries again."""
     _unpublished: set[TableName] = field(default_factory=set)
+    _session: psycopg.Connection | None = None
 
     def __post_init__(self) -> None:
         settings = WorkerSettings(
@@ -110,6 +112,11 @@ class TableSync:
             self.store.clear_for_copy(table)
         self._requests.put(table)
 
+    def abandon(self) -> None:
+        """Ends a wait of the thread for a server that does not answer."""
+        if self._session is not None:
+            shut_down(self._session)
+
     # The thread.
 
     def run(self) -> None:
@@ -128,6 +135,7 @@ class TableSync:
     def _tend(self) -> None:
         dsn = session_dsn(self.config.source.dsn.get_secret_value(), application_name="penstock table sync")
         with psycopg.connect(dsn, autocommit=True) as session:
+            self._session = session
             next_look = 0.0
             while not self.stop.is_set():
                 self._take_requests()

@@ -11,7 +11,7 @@ from schemas.lsn import Lsn
 from schemas.phases import DataSync, Errored, FinishedCopy, Init, Phase, SyncDone
 from stores.cached import CachedStore
 from stores.schema import SchemaVersion
-from stores.state import CAPTURE, DestinationTable, Owner, SchemaState, TableCopy
+from stores.state import CAPTURE, DestinationTable, Owner, SchemaState, SourceIdentity, TableCopy
 from tests.support.builders import a_column, a_table
 
 LAKE = Owner("lake")
@@ -19,6 +19,7 @@ ORDERS = TableName("public", "orders")
 ITEMS = TableName("Shop äöü", 'order "items"')
 LATE = Lsn.parse("FFFFFFFF/FFFFFFFF")
 """Above what a signed 64-bit column holds."""
+SERVER = SourceIdentity(str(2**64 - 1), 2**32 - 1, 2**32 - 1)
 FAILED = Errored('it "failed"', "mend it\x00", Retry.TIMED, 3, SyncDone(LATE))
 
 
@@ -60,6 +61,7 @@ def everything(store: CachedStore) -> dict[str, Any]:
         "phases": [store.phases(owner) for owner in owners],
         "history": [store.history(owner, table) for owner in owners for table in tables],
         "progress": [store.progress(owner) for owner in owners],
+        "sources": [store.source(owner) for owner in owners],
         "copies": store.copies(),
         "destination tables": [store.destination_tables(owner) for owner in owners],
         "mappings": [store.mapping(owner, table) for owner in owners for table in tables],
@@ -71,6 +73,7 @@ def everything(store: CachedStore) -> dict[str, Any]:
 def fill(store: CachedStore, owner: Owner = LAKE, table: TableName = ORDERS) -> None:
     go_through(store, Init(), DataSync(), FinishedCopy(), FAILED, owner=owner, table=table)
     store.advance(owner, LATE)
+    store.set_source(owner, SERVER)
     store.set_copy(a_copy(table))
     store.set_destination_table(owner, a_destination_table(table))
     store.set_mapping(owner, table, TableName("main", "o"))

@@ -25,13 +25,14 @@ from stores.errors import StoreTooNew, StoreUnreachable, StoreUnreadable
 from stores.memory import MemoryStore
 from stores.postgres import PostgresStore
 from stores.sqlite import SqliteStore
-from stores.state import CAPTURE, SchemaState
+from stores.state import CAPTURE, SchemaState, SourceIdentity
 from tests.contract.store_values import (
     FAILED,
     ITEMS,
     LAKE,
     LATE,
     ORDERS,
+    SERVER,
     Postgres,
     a_copy,
     a_destination_table,
@@ -162,7 +163,7 @@ def test_pipelines_in_one_database_do_not_see_each_other(postgres: Postgres) -> 
         bank.delete_table(ORDERS)
 
         assert shop.phases(LAKE) == {ORDERS: FAILED}
-        assert everything(bank) == untouched | {"progress": [None, LATE]}
+        assert everything(bank) == untouched | {"progress": [None, LATE], "sources": [None, SERVER]}
 
 
 def test_a_sqlite_store_is_readable_by_its_user_alone(tmp_path: Path) -> None:
@@ -317,6 +318,7 @@ calls = st.one_of(
     a_call("set_phase", owners, tables, phases),
     a_call("rollback", owners, tables),
     a_call("advance", owners, lsns),
+    a_call("set_source", owners, st.builds(SourceIdentity, st.just("1"), st.just(5), st.integers(1, 2))),
     a_call("set_copy", st.builds(a_copy, tables, lsns, finished=st.booleans())),
     a_call("set_destination_table", owners, st.builds(a_destination_table, tables, st.sampled_from(SchemaState))),
     a_call("set_mapping", owners, tables, tables),

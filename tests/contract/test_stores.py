@@ -26,6 +26,7 @@ from tests.contract.store_values import (
     LAKE,
     LATE,
     ORDERS,
+    SERVER,
     a_copy,
     a_destination_table,
     a_pipeline,
@@ -61,6 +62,7 @@ def test_a_new_store_knows_nothing(store: CachedStore) -> None:
     assert store.phases(LAKE) == {}
     assert store.history(LAKE, ORDERS) == []
     assert store.progress(CAPTURE) is None
+    assert store.source(CAPTURE) is None
     assert store.copies() == {}
     assert store.destination_tables(LAKE) == {}
     assert store.mapping(LAKE, ORDERS) is None
@@ -171,6 +173,16 @@ def test_progress_is_a_running_maximum_of_each_owner(store: CachedStore) -> None
 
     assert (store.progress(LAKE), store.progress(CAPTURE)) == (Lsn(20), LATE)
     assert isinstance(store.progress(LAKE), Lsn)
+
+
+def test_the_source_of_each_owner_is_the_last_that_was_set(store: CachedStore) -> None:
+    store.set_source(LAKE, SERVER)
+    store.set_source(CAPTURE, SERVER)
+
+    store.set_source(CAPTURE, dataclasses.replace(SERVER, timeline=1))
+
+    assert store.source(LAKE) == SERVER
+    assert store.source(CAPTURE) == dataclasses.replace(SERVER, timeline=1)
 
 
 def test_a_copy_replaces_the_one_before_even_with_a_lower_generation(store: CachedStore) -> None:

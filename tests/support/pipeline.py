@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,6 +20,7 @@ from apply_spark.run import run_apply
 from capture.checkpoints import last_accepted
 from console.config import Config, load
 from console.demo.proof import prove
+from console.errors import StageFailed
 from console.local_stack.jars import jars
 from console.local_stack.java import java_home_for_spark
 from console.local_stack.kafka import LocalKafka
@@ -33,6 +35,7 @@ from schemas.lsn import NOWHERE, Lsn
 from schemas.topics import Topics
 from stores.kafka_log import KafkaLog, TopicMissing
 from tests.support.eventually import eventually
+from tests.support.mirror import Mirror, mirror
 
 LAKE = DestinationName("lake")
 
@@ -41,8 +44,15 @@ class Pipeline:
     """`with` ends whatever a test left running."""
 
     def __init__(
-        self, name: str, postgres: LocalPostgres, kafka: LocalKafka, spark: SparkSession, folder: Path, toml: str = ""
+        self,
+        name: str,
+        postgres: LocalPostgres,
+        kafka: LocalKafka,
+        spark: SparkSession | None,
+        folder: Path,
+        toml: str = "",
     ) -> None:
+        """Without a Spark session, for what capture does alone."""
         self.name = name
         self._postgres = postgres
         self._spark = spark
@@ -111,6 +121,20 @@ class Pipeline:
     def publish(self, *tables: str) -> None:
         listed = f"table {', '.join(tables)}" if tables else "all tables"
         self.source.execute(f'create publication "{self.name}" for {listed}')
+
+    @contextmanager
+    def on_server(self, other: LocalPostgres) -> Iterator[None]:
+        """The same pipeline, with a source of the same name on another server, until the end of the block."""
+        mine, text = self._postgres, self.file.read_text()
+        self._postgres = other
+        self.file.write_text(text.replace(mine.dsn(self.name), other.dsn(self.name)))
+        self.reconnect()
+        try:
+            yield
+        finally:
+            self._postgres = mine
+            self.file.write_text(text)
+            self.reconnect()
 
     # The stages.
 
@@ -238,6 +262,31 @@ class Pipeline:
             proofs = prove(source, self.lake_path, [TableName("public", table) for table in tables])
         different = [proof for proof in proofs if not proof.equal]
         assert not different, different
+
+    def assert_captured(self, table: str = "t", seconds: float = 60.0) -> Mirror:
+        """Waits for a checkpoint past all that is committed now: the topics hold the table, whose key is `id`."""
+        config, name, target = self.config(), TableName("public", table), self.wal_lsn()
+
+        def found() -> Mirror | None:
+            seen = mirror(config.kafka, config.pipeline, name)
+            return seen if seen is not None and seen.lsn >= target else None
+
+        seen = eventually(found, seconds=seconds, what=f"capture of {table}")
+        with self.source.cursor(row_factory=dict_row) as cursor:
+            rows = cursor.execute(f"select * from {table}").fetchall()
+        assert seen.rows == {row["id"]: row for row in rows}
+        return seen
+
+    def refused(self) -> StageFailed:
+        """Why capture ended, which it has to within a minute, with exit code 1."""
+        assert self.capture is not None
+        assert self.capture.process.wait(60) == 1
+        return self.capture.failure()
+
+    def reconnect(self) -> None:
+        """The source after a restart of its server."""
+        self.source.close()
+        self.source = psycopg.connect(self._postgres.dsn(self.name), autocommit=True)
 
     def lake(self, query: str, parameters: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
         """What a client reads from the DuckDB file."""

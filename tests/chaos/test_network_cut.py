@@ -1,0 +1,116 @@
+"""A network that is cut without a word: capture notices within a bounded time, and goes on exactly."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from capture.replication_connection import session_dsn
+from console.local_stack.kafka import LocalKafka
+from console.local_stack.postgres import LocalPostgres
+from tests.support.eventually import eventually
+from tests.support.pipeline import Pipeline
+from tests.support.proxy import Proxy
+
+TIMEOUT_SECONDS = 2
+NOTICED_SECONDS = 25
+
+
+def walsender(pipeline: Pipeline) -> int | None:
+    row = pipeline.source.execute(
+        "select active_pid from pg_replication_slots where slot_name = %s", [f"penstock_{pipeline.name}"]
+    ).fetchone()
+    return row[0] if row else None
+
+
+@contextmanager
+def paused(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_cut_that_only_the_server_notices_is_found_out_and_the_stream_goes_on_exactly(
+    postgres: LocalPostgres, kafka: LocalKafka, tmp_path: Path
+) -> None:
+    """Something between answers for the server, so TCP sees nothing wrong. All sessions are cut, table sync's too."""
+    with (
+        Proxy(postgres.port) as proxy,
+        Pipeline(f"t{secrets.token_hex(4)}", postgres, kafka, None, tmp_path) as pipeline,
+    ):
+        pipeline.sql(
+            f"alter database {pipeline.name} set wal_sender_timeout = '{TIMEOUT_SECONDS}s'",
+            "create table t (id bigint primary key, a text)",
+            "insert into t select i, 'row ' || i from generate_series(1, 100) i",
+        )
+        pipeline.publish("t")
+        pipeline.start_capture(PENSTOCK_SOURCE__DSN=make_conninfo(postgres.dsn(pipeline.name), port=proxy.port))
+        copied = pipeline.assert_captured()
+        before = walsender(pipeline)
+        pipeline.sql("insert into t select i, 'in flight' from generate_series(101, 20000) i")
+
+        proxy.cut()
+        began = time.monotonic()
+        pipeline.sql("insert into t select i, 'unheard' from generate_series(20001, 21000) i")
+        eventually(lambda: walsender(pipeline) not in (None, before), seconds=NOTICED_SECONDS, what="a new walsender")
+        noticed = time.monotonic() - began
+        streamed = pipeline.assert_captured()
+
+        assert pipeline.capture is not None
+        assert pipeline.capture.process.poll() is None
+        log = (tmp_path / "capture0.log").read_text()
+
+    assert streamed.generation == copied.generation
+    assert "streams to us no longer" in log
+    assert noticed < NOTICED_SECONDS
+
+
+def test_a_silent_walsender_that_lives_is_left_alone(
+    postgres: LocalPostgres, kafka: LocalKafka, tmp_path: Path
+) -> None:
+    """A pause of the server's process looks like a cut, and is none: to begin again would never end."""
+    with Pipeline(f"t{secrets.token_hex(4)}", postgres, kafka, None, tmp_path) as pipeline:
+        pipeline.sql(
+            f"alter database {pipeline.name} set wal_sender_timeout = '1s'",
+            "create table t (id bigint primary key, a text)",
+        )
+        pipeline.publish("t")
+        pipeline.start_capture()
+        pipeline.assert_captured()
+        before = walsender(pipeline)
+        assert before is not None
+
+        with paused(before):
+            time.sleep(4)
+        log = (tmp_path / "capture0.log").read_text()
+        pipeline.sql("insert into t values (1, 'after')")
+        pipeline.assert_captured()
+
+    assert "connection lost" not in log
+
+
+def test_lost_packets_end_a_session_in_bounded_time(postgres: LocalPostgres) -> None:
+    with (
+        closing(psycopg.connect(session_dsn(postgres.dsn()))) as session,
+        socket.socket(fileno=os.dup(session.pgconn.socket)) as own,
+    ):
+        alive = own.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        idle, every, count, unanswered = (
+            own.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+        )
+
+    assert alive
+    assert idle + every * count <= 30
+    assert 0 < unanswered <= 30_000

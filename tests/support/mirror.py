@@ -1,0 +1,95 @@
+"""What lies on the topics of one table, read by the rules of the protocol: a copy, and the changes after it."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, NamedTuple
+
+import fastavro
+
+from schemas.checkpoint import Checkpoint, CopyFinished
+from schemas.connections import KafkaConfig
+from schemas.epochs import EpochRule
+from schemas.identifiers import LogId, PipelineName, TableName
+from schemas.lsn import Lsn
+from schemas.topics import Topics
+from schemas.wire import HEADER_BYTES, schema_id_of
+from stores.kafka_log import KafkaLog
+from stores.schema_topic import SchemaTopic
+
+Row = dict[str, Any]
+
+
+class Mirror(NamedTuple):
+    """The rows by their key, as a destination would have them, and the newest log, copy and checkpoint."""
+
+    rows: dict[Any, Row]
+    log_id: LogId
+    generation: Lsn
+    lsn: Lsn
+
+
+def mirror(kafka: KafkaConfig, pipeline: PipelineName, table: TableName, key: str = "id") -> Mirror | None:
+    """None while there is no finished copy. A position that comes twice in a window fails the test."""
+    topics = Topics(pipeline)
+    with KafkaLog(kafka) as log:
+        if topics.checkpoints not in log.topics():
+            return None
+        schemas = SchemaTopic(kafka, log, topics.schemas)
+        checkpoints = _last_log(log, topics)
+        copies = [m for c in checkpoints for m in c.markers if isinstance(m, CopyFinished) and m.table == table]
+        if not copies:
+            return None
+        generation = copies[-1].generation
+        copied = [_value(record.value, schemas) for record in list(log.read_all(topics.copy(table, generation)))]
+        assert len(copied) == copies[-1].rows
+        rows = {row["after"][key]: row["after"] for row in copied}
+        assert len(rows) == len(copied), "a row was copied twice"
+        changes: dict[tuple[int, int], Row] = {}
+        counted = sum(m.rows for c in checkpoints for m in c.moved if m.topic == topics.changes(table))
+        seen = 0
+        for record in list(log.read_all(topics.changes(table))):
+            change = _value(record.value, schemas)
+            source = change["source"]
+            if not _covered(checkpoints, source):
+                continue
+            seen += 1
+            position = (source["commit_lsn"], source["ordinal"])
+            assert position not in changes, f"position {position} came twice"
+            if source["commit_lsn"] >= generation:
+                changes[position] = change
+        assert seen == counted, f"checkpoints counted {counted} changes, the topic has {seen}"
+        for _, change in sorted(changes.items()):
+            _apply(rows, change, key)
+        return Mirror(rows, checkpoints[-1].log_id, generation, checkpoints[-1].lsn)
+
+
+def _last_log(log: KafkaLog, topics: Topics) -> list[Checkpoint]:
+    """The checkpoints that count, of the newest log."""
+    rule = EpochRule()
+    read = [Checkpoint.decode(record.value) for record in log.read_all(topics.checkpoints) if record.value]
+    accepted = [checkpoint for checkpoint in read if rule.accepts(checkpoint)]
+    return [checkpoint for checkpoint in accepted if checkpoint.log_id == accepted[-1].log_id]
+
+
+def _covered(checkpoints: list[Checkpoint], source: Row) -> bool:
+    return any(c.epoch == source["epoch"] and c.start <= source["commit_lsn"] < c.lsn for c in checkpoints)
+
+
+def _value(record: bytes | None, schemas: SchemaTopic) -> Row:
+    assert record is not None
+    avro = schemas.get(schema_id_of(record)).avro
+    value = fastavro.schemaless_reader(io.BytesIO(record[HEADER_BYTES:]), avro, None)
+    assert isinstance(value, dict)
+    return value
+
+
+def _apply(rows: dict[Any, Row], change: Row, key: str) -> None:
+    match change["op"]:
+        case "c" | "u":
+            assert not change["unchanged"]
+            rows[change["after"][key]] = change["after"]
+        case "d":
+            del rows[change["before"][key]]
+        case "t":
+            rows.clear()
