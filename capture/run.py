@@ -19,13 +19,14 @@ from capture.acknowledgement import Acknowledgement, Released
 from capture.catalog_types import CatalogTypes, catalog_types
 from capture.checkpoints import CheckpointWriter, last_accepted, new_epoch, new_log_id
 from capture.config import CaptureConfig
-from capture.control import ControlReader
+from capture.control import ControlReader, switched_policy
 from capture.errors import SlotInUse, SourceUnreachable, source_error
 from capture.preflight import preflight, require
 from capture.producer import BoundedProducer
 from capture.publication import published_tables
 from capture.pulse import Pulse
 from capture.replication_connection import ReplicationConnection, session_dsn
+from capture.slot_wal import SlotWalWatch
 from capture.slots import find_slot, take_slot
 from capture.streaming import Stream
 from capture.table_sync.sync import TableSync
@@ -106,11 +107,15 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
     feedback = Tail(config.kafka, topics.feedback)
     stack.callback(feedback.close)
     released = _released(kafka, topics, session, config)
-    acknowledgement = Acknowledgement(config.acknowledge.policy, config.destinations, log_id, released, feedback)
+    acknowledgement = Acknowledgement(config.acknowledge, config.destinations, log_id, released, feedback)
+    # Without a checkpoint every table is copied anyway: the commands before count as done.
+    control_from = last[1].control if last else kafka.ends([topics.control])[topics.control][0]
+    switched = switched_policy(kafka, topics.control, control_from)
+    if switched is not None:
+        acknowledgement.switch(switched)
     pulse = Pulse(connection, acknowledgement, _status_seconds(session, config))
     producer = BoundedProducer(config.kafka, config.tuning.producer_memory, pulse.beat)
     writer = CheckpointWriter(config.kafka, kafka, topics.checkpoints, log_id, epoch)
-    control_from = last[1].control if last else 0
     changes = {topic for topic in kafka.topics() if topics.table_of_changes(topic) is not None}
     writer.open(start, changes, last[1].commit_ts if last else 0, control_from)
     log.info("capture started", start_lsn=str(start), epoch=epoch, log_id=log_id)
@@ -130,6 +135,13 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
         registrar=Registrar(config.pipeline, sync_kafka, SchemaTopic(config.kafka, sync_kafka, topics.schemas)),
         stop=sync_stop,
     )
+    watch = SlotWalWatch(
+        session_dsn(config.source.dsn.get_secret_value()),
+        slot_name(config.pipeline),
+        config.destinations,
+        lambda: acknowledgement.holders,
+    )
+    stack.enter_context(watch)
     thread = threading.Thread(target=sync.run, name="table-sync")
     stack.callback(thread.join)
     stack.callback(sync_stop.set)
@@ -142,6 +154,7 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
         control=ControlReader(control, control_from),
         desk=sync,
         pulse=pulse,
+        watch=watch,
         tuning=config.tuning,
     )
     thread.start()
@@ -150,7 +163,7 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
 
 def _make_topics(kafka: KafkaLog, topics: Topics) -> None:
     kafka.ensure(topics.checkpoints, TopicKind.RECORDS)
-    kafka.ensure(topics.control, TopicKind.RECORDS)
+    kafka.ensure(topics.control, TopicKind.KEPT)
     kafka.ensure(topics.schemas, TopicKind.LATEST)
     kafka.ensure(topics.feedback, TopicKind.LATEST)
 
