@@ -199,6 +199,7 @@ def test_within_the_bound_the_destinations_decide(reports: Reports) -> None:
 
 def test_past_the_bound_the_first_checkpoint_that_is_within_it_is_acknowledged(reports: Reports) -> None:
     acknowledgement = a_bounded_one(reports, LAKE)
+    reports.tell(LAKE, 100)
     for checkpoint in (140, 180, 220, 260):
         acknowledgement.update(Lsn(checkpoint))
 
