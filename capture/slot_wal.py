@@ -102,6 +102,7 @@ class SlotWalWatch:
         self._names = (CAPTURE, *destinations)
         self._holders = holders
         self._growth = Growth()
+        self._failing = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="slot-wal-watch")
         self.end = NOWHERE
@@ -118,21 +119,20 @@ class SlotWalWatch:
         self._thread.join()
 
     def _run(self) -> None:
-        failing = False
         while not self._stop.is_set():
             try:
                 with psycopg.connect(self._dsn, autocommit=True) as session:
-                    failing = False
                     self._look_until_stopped(session)
             except psycopg.Error as error:
-                if not failing:
+                if not self._failing:
                     log.warning("the slot's WAL cannot be read", error=source_error(error, "reading the slot").reason)
-                failing = True
+                self._failing = True
                 self._stop.wait(_LOOK_SECONDS)
 
     def _look_until_stopped(self, session: psycopg.Connection) -> None:
         while not self._stop.is_set():
             wal = read_slot_wal(session, self._slot)
+            self._failing = False
             if wal is not None:
                 self._show(wal)
             self._stop.wait(_LOOK_SECONDS)
