@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from pydantic import BaseModel, ByteSize, Field, SecretStr
 
+from schemas.acknowledge import AcknowledgeConfig
 from schemas.connections import KafkaConfig
 from schemas.identifiers import DestinationName, PipelineName, PublicationName
 
@@ -18,27 +19,11 @@ class SourceConfig(BaseModel, frozen=True, extra="forbid"):
     publication: PublicationName = Field(description="The publication that lists the tables.")
 
 
-class Policy(enum.Enum):
-    """When WAL may go."""
-
-    DESTINATIONS = "destinations"
-    KAFKA = "kafka"
-
-
 class OnLostSlot(enum.Enum):
     """What to do when WAL that is still needed is gone."""
 
     FAIL = "fail"
     RESYNC = "resync"
-
-
-class AcknowledgeConfig(BaseModel, frozen=True, extra="forbid"):
-    """When Postgres may remove WAL."""
-
-    policy: Policy = Field(
-        default=Policy.DESTINATIONS,
-        description="`destinations`: when every destination has it. `kafka`: when it lies on the topics.",
-    )
 
 
 class CaptureTuning(BaseModel, frozen=True, extra="forbid"):
@@ -88,6 +73,6 @@ class CaptureConfig(BaseModel, frozen=True, extra="forbid"):
     acknowledge: AcknowledgeConfig = AcknowledgeConfig()
     tuning: CaptureTuning = CaptureTuning()
     destinations: tuple[DestinationName, ...] = Field(
-        default=(), description="Whose feedback the policy `destinations` waits for."
+        default=(), description="Whose feedback the policies `destinations` and `bounded` wait for."
     )
     state_path: str = Field(description="The SQLite file of capture's store.")

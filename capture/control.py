@@ -1,15 +1,20 @@
-"""Commands from the control topic. Each is done once: the checkpoint records the offset after the last one done."""
+"""Commands from the control topic. Each is done once: the checkpoint records the offset after the last one done.
+
+A switch of the policy is in force until the next one, so the topic itself, which keeps its records, remembers it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import structlog
+from confluent_kafka import OFFSET_BEGINNING
 
-from schemas.control import Command, Control
+from schemas.acknowledge import AcknowledgeConfig
+from schemas.control import Command, Control, SwitchPolicy
 from schemas.errors import LogError
-from schemas.identifiers import TableName
-from stores.kafka_log import Tail
+from stores.kafka_log import KafkaLog, Tail
 
 log = structlog.get_logger(__name__)
 
@@ -21,16 +26,25 @@ class ControlReader:
         self._tail = tail
         self.next_offset = next_offset
 
-    def new_resyncs(self) -> Iterator[TableName]:
-        """Tables to copy again. A record is done when the caller asks for the next."""
+    def new(self) -> Iterator[Command]:
+        """Commands to do. One is done when the caller asks for the next."""
         for record in self._tail.new():
             try:
                 control = Control.decode(record.value or b"")
             except LogError as error:
                 log.warning("command not understood", offset=record.offset, error=error.reason)
             else:
-                match control.command:
-                    case Command.RESYNC:
-                        log.info("resync requested", table=str(control.table), command=control.id)
-                        yield control.table
+                log.info("command received", name=type(control.command).__name__, command=control.id)
+                yield control.command
             self.next_offset = record.offset + 1
+
+
+def switched_policy(kafka: KafkaLog, topic: str, done: int) -> AcknowledgeConfig | None:
+    """What the commands before the offset `done` have left in force; None: the configured policy."""
+    wanted = None
+    for record in kafka.read(topic, OFFSET_BEGINNING, done):
+        with suppress(LogError):  # told when it came
+            command = Control.decode(record.value or b"").command
+            if isinstance(command, SwitchPolicy):
+                wanted = command.wanted
+    return wanted

@@ -74,7 +74,9 @@ class BoundedProducer:
         """Returns when Kafka has every record that was sent; raises if it refused one."""
         waited = 0
         while len(self._producer) > 0:
-            self._wait(self._producer.flush)
+            self._call(self._producer.flush, _SLICE_SECONDS)
+            self.poll()
+            self._alive()
             waited += 1
             if waited % _SLICES_BETWEEN_WARNINGS == 0:
                 log.warning(
@@ -84,7 +86,7 @@ class BoundedProducer:
         self.poll()
 
     def poll(self) -> None:
-        self._producer.poll(0)
+        self._call(self._producer.poll, 0)
         if self._failure is not None:
             raise self._failure
 
@@ -99,13 +101,11 @@ class BoundedProducer:
             return RecordTooLarge(size, self.largest)
         return log_error(refused, f"sending to {topic}")
 
-    def _wait(self, for_a_while: Callable[[float], int]) -> None:
+    def _call(self, poll_or_flush: Callable[[float], int], seconds: float) -> None:
         try:
-            for_a_while(_SLICE_SECONDS)
+            poll_or_flush(seconds)
         except KafkaException as error:  # a producer that has ended
             raise log_error(error.args[0], "a record") from error
-        self.poll()
-        self._alive()
 
     def _failed(self, error: KafkaError) -> None:
         """Called for whatever librdkafka notices; a broker that is away is no failure."""

@@ -19,7 +19,7 @@ from capture.acknowledgement import Acknowledgement, Released
 from capture.catalog_types import CatalogTypes, catalog_types
 from capture.checkpoints import CheckpointWriter, last_accepted, new_epoch, new_log_id
 from capture.config import CaptureConfig
-from capture.control import ControlReader
+from capture.control import ControlReader, switched_policy
 from capture.errors import SlotInUse, SourceUnreachable, source_error
 from capture.link import LinkWatch
 from capture.preflight import preflight, require
@@ -27,6 +27,7 @@ from capture.producer import BoundedProducer
 from capture.publication import published_tables
 from capture.pulse import Pulse
 from capture.replication_connection import ReplicationConnection, session_dsn
+from capture.slot_wal import SlotWalWatch
 from capture.slots import find_slot, take_slot
 from capture.streaming import Stream
 from capture.table_sync.sync import TableSync
@@ -109,13 +110,17 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
     feedback = Tail(config.kafka, topics.feedback)
     stack.callback(feedback.close)
     released = _released(kafka, topics, session, config)
-    acknowledgement = Acknowledgement(config.acknowledge.policy, config.destinations, log_id, released, feedback)
+    acknowledgement = Acknowledgement(config.acknowledge, config.destinations, log_id, released, feedback)
+    # Without a checkpoint every table is copied anyway: the commands before count as done.
+    control_from = last[1].control if last else kafka.ends([topics.control])[topics.control][0]
+    switched = switched_policy(kafka, topics.control, control_from)
+    if switched is not None:
+        acknowledgement.switch(switched)
     timeout = _wal_sender_timeout(session)
     pulse = Pulse(connection, acknowledgement, _status_seconds(timeout, config))
     link = LinkWatch(connection, pulse, config.source.dsn.get_secret_value(), slot_name(config.pipeline), timeout)
     producer = BoundedProducer(config.kafka, config.tuning.producer_memory, pulse.beat)
     writer = CheckpointWriter(config.kafka, kafka, topics.checkpoints, log_id, epoch)
-    control_from = last[1].control if last else 0
     changes = {topic for topic in kafka.topics() if topics.table_of_changes(topic) is not None}
     writer.open(taken.start, changes, last[1].commit_ts if last else 0, control_from)
     store.set_source(CAPTURE, taken.source)  # not before the opening: until then the topics are those of the old one
@@ -135,6 +140,13 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
         registrar=Registrar(config.pipeline, sync_kafka, SchemaTopic(config.kafka, sync_kafka, topics.schemas)),
         stop=threading.Event(),
     )
+    watch = SlotWalWatch(
+        session_dsn(config.source.dsn.get_secret_value()),
+        slot_name(config.pipeline),
+        config.destinations,
+        lambda: acknowledgement.holders,
+    )
+    stack.enter_context(watch)
     thread = threading.Thread(target=sync.run, name="table-sync")
     stack.callback(_end_sync, sync, thread)
     stream = Stream(
@@ -147,6 +159,7 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
         desk=sync,
         pulse=pulse,
         link=link,
+        watch=watch,
         tuning=config.tuning,
     )
     thread.start()
@@ -163,7 +176,7 @@ def _end_sync(sync: TableSync, thread: threading.Thread) -> None:
 
 def _make_topics(kafka: KafkaLog, topics: Topics) -> None:
     kafka.ensure(topics.checkpoints, TopicKind.RECORDS)
-    kafka.ensure(topics.control, TopicKind.RECORDS)
+    kafka.ensure(topics.control, TopicKind.KEPT)
     kafka.ensure(topics.schemas, TopicKind.LATEST)
     kafka.ensure(topics.feedback, TopicKind.LATEST)
 

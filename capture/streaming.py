@@ -44,11 +44,13 @@ from capture.pgoutput.stream import Keepalive, XLogData
 from capture.producer import BoundedProducer
 from capture.pulse import Pulse
 from capture.replication_connection import ReplicationConnection
+from capture.slot_wal import SlotWalWatch
 from capture.tables import StreamTable, StreamTables
 from capture.transcode.choose import chosen_path
 from capture.transcode.contract import PumpedTable
 from capture.transcode.updates import InPlace, Move, settle
 from schemas.checkpoint import CopyStarted, Marker, Moved, TableErrored
+from schemas.control import Command, Resync, SwitchPolicy
 from schemas.envelope import Op
 from schemas.identifiers import TableName
 from schemas.lsn import Lsn, Position
@@ -87,6 +89,7 @@ class Stream:
         desk: SyncDesk,
         pulse: Pulse,
         link: LinkWatch,
+        watch: SlotWalWatch,
         tuning: CaptureTuning,
     ) -> None:
         self._connection = connection
@@ -98,11 +101,13 @@ class Stream:
         self._desk = desk
         self._pulse = pulse
         self._link = link
+        self._watch = watch
         self._tuning = tuning
         self._pump = chosen_path().pump(
             tables, producer.send_batch, producer.largest, writer.lsn, writer.commit_ts, tuning.checkpoint_rows
         )
         self._markers: list[Marker] = []
+        self._switched = False
         self._next_look = self._last_cut = time.monotonic()
 
     def run(self, stop: threading.Event) -> None:
@@ -150,18 +155,28 @@ class Stream:
             if now - self._last_cut >= self._tuning.checkpoint_interval.total_seconds():
                 self._pump.full = 0  # cut at the next commit
         else:
-            for table in self._control.new_resyncs():
-                self._desk.request(table)
+            for command in self._control.new():
+                self._do(command)
             self._cut_if_due(now)
-        if self._acknowledgement.update(self._writer.lsn):
+        if self._acknowledgement.update(self._writer.lsn, max(Lsn(self._pump.safe), self._watch.end)):
             self._pulse.report()
         ACKNOWLEDGED_LAG.set(max(0, self._pump.safe - self._acknowledgement.flushed))
         self._pulse.beat()
 
+    def _do(self, command: Command) -> None:
+        match command:
+            case Resync(table=table):
+                self._desk.request(table)
+            case SwitchPolicy(wanted=wanted):
+                self._acknowledgement.switch(wanted)
+                self._switched = True  # the next checkpoint tells everybody that it is done
+            case _:
+                assert_never(command)
+
     def _cut_if_due(self, now: float) -> None:
         self._markers += self._drained()
         since = now - self._last_cut
-        if self._pump.rows or self._markers:
+        if self._pump.rows or self._markers or self._switched:
             if since >= self._tuning.checkpoint_interval.total_seconds():
                 self._cut()
         elif since >= self._tuning.idle_interval.total_seconds():
@@ -193,6 +208,7 @@ class Stream:
         self._pulse.during(cut)
         self._desk.written(markers)
         self._markers.clear()
+        self._switched = False
         pump.reset()
         pump.full = self._tuning.checkpoint_rows
         self._last_cut = time.monotonic()

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from console.commands.acknowledge import acknowledge
 from console.commands.apply import apply
 from console.commands.capture import capture
 from console.commands.demo import demo
@@ -48,7 +49,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (demo, run, capture, apply, status, doctor, wait, resync):
+for verb in (demo, run, capture, apply, status, doctor, wait, resync, acknowledge):
     app.command()(verb)
 
 

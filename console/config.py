@@ -19,9 +19,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from apply_spark.config import ApplyConfig, ApplyTuning, DestinationConfig
-from capture.config import AcknowledgeConfig, CaptureConfig, CaptureTuning, SourceConfig
+from capture.config import CaptureConfig, CaptureTuning, SourceConfig
 from console.embedded_broker import running_broker
 from console.environment import Variable, overrides
+from schemas.acknowledge import AcknowledgeConfig
 from schemas.connections import KafkaConfig
 from schemas.errors import ConfigError
 from schemas.identifiers import DestinationName, PipelineName, pipeline_name

@@ -10,6 +10,8 @@ What is measured:
   lacks and that has rows (of that table) was committed. Exact to one checkpoint interval. Where that checkpoint is
   further back than the `_CHECKPOINTS` newest: the time since the newest commit that the destination has, for a table
   since the oldest checkpoint looked at, which is then a lower bound.
+- `wal_growth_bytes_per_second`: see console/forecast.py. `wal_limit_seconds`: what is left until
+  max_slot_wal_keep_size, divided by it; null where that would never be reached, and where too little was seen yet.
 - The clock is the source's, because commit times are; where the source does not answer, this machine's.
 """
 
@@ -22,13 +24,16 @@ from typing import Any, assert_never
 
 import psycopg
 
-from capture.config import Policy
+from capture.control import switched_policy
+from capture.slot_wal import CAPTURE, SlotWal, read_slot_wal, seconds_to_limit
 from console.config import Config
+from console.forecast import wal_growth
+from schemas.acknowledge import AcknowledgeConfig, Policy
 from schemas.checkpoint import Checkpoint
 from schemas.epochs import EpochRule
 from schemas.feedback import Feedback, TableReport
 from schemas.identifiers import DestinationName, PipelineName, TableName, slot_name
-from schemas.lsn import Lsn
+from schemas.lsn import NOWHERE, Lsn
 from schemas.phases import (
     Catchup,
     DataSync,
@@ -66,6 +71,7 @@ class SourceState:
     now: int
     """Microseconds since 1970, by the source's clock."""
     slot: SlotState | None
+    slot_wal: SlotWal | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,10 @@ class LogState:
 
     checkpoints: tuple[Checkpoint, ...]
     feedback: dict[DestinationName, Feedback]
+    recent: tuple[Feedback, ...] = ()
+    """The last few hundred of all destinations, oldest first."""
+    switched: AcknowledgeConfig | None = None
+    """The policy that an operator switched to; None: the configured one is in force."""
 
     @property
     def last(self) -> Checkpoint | None:
@@ -97,17 +107,21 @@ def read_source(connection: psycopg.Connection[dict[str, Any]], pipeline: Pipeli
         slot=None
         if slot is None
         else SlotState(slot["active_pid"], _lsn(slot["confirmed"]), _lsn(slot["restart"]), slot["wal_status"]),
+        slot_wal=read_slot_wal(connection, slot_name(pipeline)),
     )
 
 
 def read_log(log: KafkaLog, pipeline: PipelineName, wanted: Iterable[DestinationName]) -> LogState:
     """The small topics; empty where capture has not made them yet."""
     topics = Topics(pipeline)
-    if topics.checkpoints not in log.topics():
+    present = log.topics()
+    if topics.checkpoints not in present:
         return LogState((), {})
     records = log.last(topics.checkpoints, _CHECKPOINTS)
     checkpoints = accepted([Checkpoint.decode(record.value) for record in records if record.value is not None])
-    return LogState(tuple(checkpoints), read_feedback(log, pipeline, wanted))
+    newest, recent = _heard(log, pipeline, wanted)
+    done = checkpoints[-1].control if checkpoints and topics.control in present else 0
+    return LogState(tuple(checkpoints), newest, recent, switched_policy(log, topics.control, done))
 
 
 def accepted(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
@@ -120,24 +134,29 @@ def read_feedback(
     log: KafkaLog, pipeline: PipelineName, wanted: Iterable[DestinationName]
 ) -> dict[DestinationName, Feedback]:
     """The newest feedback of each destination: read from the end backwards, until all that are wanted have shown up."""
+    return _heard(log, pipeline, wanted)[0]
+
+
+def _heard(
+    log: KafkaLog, pipeline: PipelineName, wanted: Iterable[DestinationName]
+) -> tuple[dict[DestinationName, Feedback], tuple[Feedback, ...]]:
+    """The newest feedback of each destination, and the last few hundred of all."""
     topic = Topics(pipeline).feedback
     missing = set(wanted)
     found: dict[DestinationName, Feedback] = {}
+    recent: tuple[Feedback, ...] = ()
     if topic not in log.topics():
-        return {}
+        return {}, ()
     begin, end = log.begins([topic])[topic][0], log.ends([topic])[topic][0]
     step = _FEEDBACK_STEP
     while begin < end and (missing or not found):
         start = max(begin, end - step)
-        newest = {}
-        for record in log.read(topic, start, end):
-            if record.value is not None:
-                feedback = Feedback.decode(record.value)
-                newest[feedback.destination] = feedback
-        found = newest | found
+        read = [Feedback.decode(record.value) for record in log.read(topic, start, end) if record.value is not None]
+        recent = recent or tuple(read)
+        found = {feedback.destination: feedback for feedback in read} | found
         missing -= found.keys()
         end, step = start, step * 4
-    return found
+    return found, recent
 
 
 def status(config: Config, source: SourceState | None, log: LogState) -> dict[str, Any]:
@@ -150,6 +169,7 @@ def status(config: Config, source: SourceState | None, log: LogState) -> dict[st
         "pipeline": config.pipeline,
         "log_id": last.log_id if last is not None else None,
         "source": {"wal_lsn": _text(wal), "reachable": source is not None},
+        "acknowledge": _acknowledge(config, log),
         "slot": _slot(config, source, log),
         "capture": {
             "checkpoint_lsn": _text(last.lsn if last is not None else None),
@@ -162,7 +182,10 @@ def status(config: Config, source: SourceState | None, log: LogState) -> dict[st
 
 def _slot(config: Config, source: SourceState | None, log: LogState) -> dict[str, Any]:
     slot = source.slot if source is not None else None
+    wal = source.slot_wal if source is not None else None
     held = _behind(source.wal_lsn, slot.restart_lsn) if source is not None and slot is not None else None
+    holders = held_by(config, source, log) if source is not None and held else []
+    growth, seconds = _forecast(config, source, log, holders, held)
     return {
         "name": slot_name(config.pipeline),
         "active": slot is not None and slot.active_pid is not None,
@@ -171,29 +194,70 @@ def _slot(config: Config, source: SourceState | None, log: LogState) -> dict[str
         "restart_lsn": _text(slot.restart_lsn if slot is not None else None),
         "wal_held_bytes": held,
         "wal_status": slot.wal_status if slot is not None else None,
-        "held_by": held_by(config, source, log) if source is not None and held else [],
+        "held_by": holders,
+        "wal_growth_bytes_per_second": round(growth) if growth is not None else None,
+        "wal_limit_bytes": wal.limit if wal is not None else None,
+        "wal_left_bytes": wal.left if wal is not None else None,
+        "wal_limit_seconds": round(seconds) if seconds is not None else None,
     }
+
+
+def _forecast(
+    config: Config, source: SourceState | None, log: LogState, holders: list[str], held: int | None
+) -> tuple[float | None, float | None]:
+    """How fast the slot's WAL grows, and in how many seconds the server's limit is reached; None: never, or unknown.
+
+    What is kept for destinations grows to `max_wal` at most, where there is one."""
+    if source is None or source.slot_wal is None:
+        return None, None
+    left = source.slot_wal.left
+    growth = wal_growth(source.wal_lsn, source.now, log.checkpoints, log.recent, holders)
+    max_wal = in_force(config, log).max_wal
+    if max_wal is not None and growth is not None and held is not None and CAPTURE not in holders:
+        room = max_wal - held
+        growth = growth if room > 0 else min(growth, 0.0)
+        if left is not None and left > room:
+            return growth, None
+    return growth, seconds_to_limit(left, growth)
 
 
 def held_by(config: Config, source: SourceState, log: LogState) -> list[str]:
     """Who keeps WAL from going: the destinations furthest behind; capture, where none is behind it or it does not run.
 
-    A destination that has sent no feedback in this log is behind everything. Nobody, where all WAL is acknowledged:
-    what is still there, Postgres itself keeps for transactions that are open."""
+    A destination below what the slot has let go does not hold, unless there is no other: then WAL is kept for it up to
+    a bound. One that has sent no feedback in this log holds, unless the slot has moved on without it. Nobody, where all
+    WAL is acknowledged: what is still there, Postgres itself keeps for transactions that are open."""
     last, slot = log.last, source.slot
     if last is None or slot is None or slot.active_pid is None:
-        return ["capture"]
-    if slot.confirmed_flush_lsn is not None and slot.confirmed_flush_lsn >= source.wal_lsn:
+        return [CAPTURE]
+    confirmed = slot.confirmed_flush_lsn or NOWHERE
+    if confirmed >= source.wal_lsn:
         return []
-    if config.settings.acknowledge.policy is not Policy.DESTINATIONS or not config.destinations:
-        return ["capture"]
-    lsns = {
-        name: feedback.lsn if (feedback := _current(log, name)) is not None else Lsn(0) for name in config.destinations
-    }
-    furthest = min(lsns.values())
+    if in_force(config, log).policy is Policy.KAFKA or not config.destinations:
+        return [CAPTURE]
+    lsns = {name: each.lsn if (each := _current(log, name)) is not None else NOWHERE for name in config.destinations}
+    level = {name: lsn for name, lsn in lsns.items() if lsn >= confirmed}
+    unheard = {name: lsn for name, lsn in lsns.items() if lsn == NOWHERE}
+    moved_without = min(level.values(), default=NOWHERE) == confirmed
+    holding = (level if moved_without or not unheard else unheard) or lsns
+    furthest = min(holding.values())
     if furthest >= last.lsn:
-        return ["capture"]
-    return [name for name, lsn in lsns.items() if lsn == furthest]
+        return [CAPTURE]
+    return [name for name, lsn in holding.items() if lsn == furthest]
+
+
+def in_force(config: Config, log: LogState) -> AcknowledgeConfig:
+    """The policy by which WAL goes now, as far as capture has told."""
+    return log.switched or config.settings.acknowledge
+
+
+def _acknowledge(config: Config, log: LogState) -> dict[str, Any]:
+    policy = in_force(config, log)
+    return {
+        "policy": policy.policy.value,
+        "max_wal_bytes": policy.max_wal,
+        "switched": log.switched is not None,
+    }
 
 
 def _current(log: LogState, name: DestinationName) -> Feedback | None:

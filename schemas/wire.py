@@ -45,16 +45,16 @@ class FixedCodec:
     def __init__(self, schema: dict[str, Any]) -> None:
         self._schema = fastavro.parse_schema(schema)
         self._name = schema["name"]
-        self._id = derived_id(schema)
+        self.id = derived_id(schema)
 
     def encode(self, value: dict[str, Any]) -> bytes:
         out = io.BytesIO()
-        out.write(header(self._id))
+        out.write(header(self.id))
         fastavro.schemaless_writer(out, self._schema, value)
         return out.getvalue()
 
     def decode(self, record: bytes) -> dict[str, Any]:
-        if schema_id_of(record) != self._id:
+        if schema_id_of(record) != self.id:
             raise NotOurRecord(f"A record is not a {self._name} of this version of penstock.")
         try:
             value = fastavro.schemaless_reader(

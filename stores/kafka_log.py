@@ -57,6 +57,7 @@ class TopicKind(enum.Enum):
 
     RECORDS = "records"
     LATEST = "latest by key"
+    KEPT = "kept for good"
 
 
 class Record(NamedTuple):
@@ -154,6 +155,8 @@ class KafkaLog:
                 settings |= {"cleanup.policy": "delete", "retention.ms": str(retention)}
             case TopicKind.LATEST:
                 settings |= {"cleanup.policy": "compact"}
+            case TopicKind.KEPT:
+                settings |= {"cleanup.policy": "delete", "retention.ms": "-1"}
         wanted = NewTopic(topic, 1, self._config.replication_factor, config=settings)
         future = self._admin.create_topics([wanted], operation_timeout=self._patience)[topic]
         try:

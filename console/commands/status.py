@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import psycopg
 import typer
+from pydantic import ByteSize
 from rich.console import Console
 from rich.text import Text
 
@@ -25,7 +26,7 @@ def status(
     config: ConfigFile = DEFAULT_FILE,
     json: Annotated[bool, typer.Option("--json", help="For programs: every fact, as JSON.")] = False,
 ) -> None:
-    """Show tables, phases, lag by stage in bytes and seconds, and the WAL that is held and by whom."""
+    """Show tables, phases, lag by stage in bytes and seconds, and the WAL that is held, by whom, for how long yet."""
     pipeline = load(config)
     with KafkaLog(pipeline.kafka) as log:
         said = read_log(log, pipeline.pipeline, pipeline.destinations)
@@ -60,9 +61,35 @@ def print_status(report: dict[str, Any], out: Console) -> None:
     held = f", held by {', '.join(slot['held_by'])}" if slot["held_by"] else ""
     running = f"in use by process {slot['active_pid']}" if slot["active"] else "not in use"
     out.print(f"\nslot {slot['name']}: {running}, {human_bytes(slot['wal_held_bytes'])} of WAL{held}", markup=False)
+    out.print(f"acknowledge policy: {policy_in_words(report['acknowledge'])}", markup=False)
+    out.print(f"forecast: {forecast_in_words(slot)}", markup=False)
     for name, destination in report["destinations"].items():
         out.print()
         out.print(tables_of(name, destination))
+
+
+def policy_in_words(acknowledge: dict[str, Any]) -> str:
+    most = acknowledge["max_wal_bytes"]
+    bound = f", at most {ByteSize(most).human_readable(decimal=True)} of WAL" if most is not None else ""
+    switched = " (switched; `penstock acknowledge configured` takes that back)" if acknowledge["switched"] else ""
+    return f"{acknowledge['policy']}{bound}{switched}"
+
+
+def forecast_in_words(slot: dict[str, Any]) -> str:
+    growth, limit = slot["wal_growth_bytes_per_second"], slot["wal_limit_bytes"]
+    seconds = slot["wal_limit_seconds"]
+    if slot["wal_status"] == "lost":
+        return "the slot is lost: Postgres has removed WAL that it needed"
+    if growth is None:
+        pace = "too little was seen to tell how fast its WAL grows"
+    elif growth > 0:
+        pace = f"its WAL grows by {human_bytes(growth)} a second"
+    else:
+        pace = "its WAL does not grow"
+    if limit is None:
+        return f"{pace}; no max_slot_wal_keep_size bounds it"
+    reached = f"would be reached in about {human_duration(seconds)}" if seconds is not None else "is not in sight"
+    return f"{pace}; max_slot_wal_keep_size ({human_bytes(limit)}) {reached}"
 
 
 def tables_of(name: str, destination: dict[str, Any]) -> Any:  # noqa: ANN401 -- a rich renderable

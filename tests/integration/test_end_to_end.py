@@ -6,12 +6,14 @@ The tests share one running pipeline; each brings a table of its own, which capt
 from __future__ import annotations
 
 import secrets
-import threading
+import time
 
 import pytest
 
 from tests.conftest import MakePipeline
+from tests.support.builders import a_name
 from tests.support.eventually import eventually
+from tests.support.meanwhile import meanwhile, writes_of_every_kind
 from tests.support.pipeline import Pipeline
 
 
@@ -23,10 +25,6 @@ def running(make_shared_pipeline: MakePipeline) -> Pipeline:
     return pipeline
 
 
-def a_name() -> str:
-    return f"t_{secrets.token_hex(3)}"
-
-
 def test_a_copy_under_concurrent_writes_is_exact(running: Pipeline) -> None:
     table, bag = a_name(), a_name()
     running.sql(
@@ -34,27 +32,9 @@ def test_a_copy_under_concurrent_writes_is_exact(running: Pipeline) -> None:
         f"create table {table} (id int primary key, payload text, n int)",
         f"insert into {table} select i, repeat(md5(i::text), 3), 0 from generate_series(1, 20000) i",
     )
-    stop = threading.Event()
 
-    def write() -> None:
-        step = 0
-        while not stop.is_set():
-            step += 1
-            running.sql(
-                f"insert into {bag} values ({step})",
-                f"update {table} set n = n + 1 where id % 997 = {step % 997}",
-                f"insert into {table} values ({100_000 + step}, 'new', {step})",
-                f"delete from {table} where id = {step}",
-                f"update {table} set id = id + 1000000 where id = {19_000 + step % 900}",
-            )
-
-    writer = threading.Thread(target=write, name="writer")
-    writer.start()
-    try:
+    with meanwhile(writes_of_every_kind(running, table, bag)):
         eventually(lambda: running.known_phase(table) == "Ready", what="the table to be ready")
-    finally:
-        stop.set()
-        writer.join()
 
     running.assert_equal(table, bag)
 
@@ -244,31 +224,21 @@ def test_a_transfer_between_three_tables_is_never_seen_in_halves(running: Pipeli
         )
     running.assert_equal(*tables)
     total = "select " + " + ".join(f"(select sum(amount) from public.{table})" for table in tables)
-    stop = threading.Event()
 
-    def transfer() -> None:
-        step = 0
-        while not stop.is_set():
-            step += 1
-            with running.source.transaction():
-                for index, table in enumerate(tables):
-                    change = (2 * step, -step, -step)[index]
-                    running.sql(f"update {table} set amount = amount + {change} where id = {step % 10 + 1}")
-            stop.wait(0.01)
+    def transfer(step: int) -> None:
+        with running.source.transaction():
+            for index, table in enumerate(tables):
+                change = (2 * step, -step, -step)[index]
+                running.sql(f"update {table} set amount = amount + {change} where id = {step % 10 + 1}")
 
-    writer = threading.Thread(target=transfer, name="transfers")
-    writer.start()
     seen: set[object] = set()
     moments: set[object] = set()
-    try:
+    with meanwhile(transfer, pause=0.01):
         while len(moments) < 5:
             (both,) = running.lake(f"{total}, (select sum(amount) from public.{tables[0]})")
             seen.add(both[0])
             moments.add(both[1])
-            stop.wait(0.1)  # a reader that never lets go of the file would lock its writer out
-    finally:
-        stop.set()
-        writer.join()
+            time.sleep(0.1)  # a reader that never lets go of the file would lock its writer out
 
     assert seen == {30_000}
     running.assert_equal(*tables)

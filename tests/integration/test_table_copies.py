@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import signal
-import threading
 from pathlib import Path
 
 import pytest
 
 from schemas.identifiers import TableName
 from tests.conftest import MakePipeline
+from tests.support.builders import a_name
 from tests.support.eventually import eventually
+from tests.support.meanwhile import meanwhile, writes_of_every_kind
 from tests.support.pipeline import Pipeline
 
 SMALL_RANGES = {"PENSTOCK_CAPTURE__COPY_RANGE_SIZE": "64KiB"}
@@ -31,10 +31,6 @@ def running(make_shared_pipeline: MakePipeline) -> Pipeline:
     pipeline.start_capture(**SMALL_RANGES)
     pipeline.start_apply()
     return pipeline
-
-
-def a_name() -> str:
-    return f"t_{secrets.token_hex(3)}"
 
 
 def copies_of(pipeline: Pipeline, table: str) -> list[int]:
@@ -62,27 +58,9 @@ def test_a_table_in_many_ranges_is_exact_under_concurrent_writes(running: Pipeli
             f"insert into {table} select i, repeat(md5(i::text), 5), 0 from generate_series(1, 30000) i",
             f"insert into {bag} select i, repeat(md5(i::text), 5) from generate_series(1, 30000) i",
         )
-    stop = threading.Event()
 
-    def write() -> None:
-        step = 0
-        while not stop.is_set():
-            step += 1
-            running.sql(
-                f"insert into {bag} values ({step}, 'new')",
-                f"update {table} set n = n + 1 where id % 997 = {step % 997}",
-                f"insert into {table} values ({100_000 + step}, 'new', {step})",
-                f"delete from {table} where id = {step * 7}",
-                f"update {table} set id = id + 1000000 where id = {19_000 + step % 900}",
-            )
-
-    writer = threading.Thread(target=write, name="writer")
-    writer.start()
-    try:
+    with meanwhile(writes_of_every_kind(running, table, bag)):
         eventually(lambda: running.known_phase(table) == "Ready", what="the table to be ready")
-    finally:
-        stop.set()
-        writer.join()
 
     running.assert_equal(table, bag)
     assert copies_of(running, table)[0] > 20

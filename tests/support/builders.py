@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import struct
 from collections.abc import Sequence
 from typing import assert_never
@@ -30,6 +31,11 @@ TEXT = 25
 INT8 = 20
 _MICROSECONDS_TO_2000 = 946_684_800_000_000
 _COPY_ESCAPES = {8: b"\\b", 9: b"\\t", 10: b"\\n", 11: b"\\v", 12: b"\\f", 13: b"\\r", 92: b"\\\\"}
+
+
+def a_name() -> str:
+    """A table name that no other test has."""
+    return f"t_{secrets.token_hex(3)}"
 
 
 def a_column(name: str = "note", type_oid: int = TEXT, *, nullable: bool = True, key: bool = False) -> Column:

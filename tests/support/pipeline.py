@@ -52,7 +52,7 @@ class Pipeline:
         folder: Path,
         toml: str = "",
     ) -> None:
-        """Without a Spark session, for what capture does alone."""
+        """Without a Spark session there is no `start_apply`."""
         self.name = name
         self._postgres = postgres
         self._spark = spark
@@ -165,13 +165,15 @@ class Pipeline:
 
     def start_apply(self) -> None:
         """In this process, on the session that all tests share."""
+        spark = self._spark
+        assert spark is not None
         config = self.config().apply_config(LAKE, jars("spark-kafka-avro"), java_home_for_spark())
         self._stop = threading.Event()
         self.apply_error = None
 
         def run() -> None:
             try:
-                run_apply(config, self._stop, self._spark)
+                run_apply(config, self._stop, spark)
             except PenstockError as error:
                 self.apply_error = error
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from capture.acknowledgement import Acknowledgement, Released
-from capture.config import Policy
+from schemas.acknowledge import AcknowledgeConfig, Policy
 from schemas.feedback import Feedback
 from schemas.identifiers import DestinationName, LogId
 from schemas.lsn import Lsn
@@ -47,10 +48,12 @@ def an_acknowledgement(
     reports: Reports,
     *required: DestinationName,
     policy: Policy = Policy.DESTINATIONS,
+    max_wal: int | None = None,
     start: int = 100,
     anything: bool = False,
 ) -> Acknowledgement:
-    return Acknowledgement(policy, required, LOG, Released(Lsn(start), anything), reports)
+    configured = AcknowledgeConfig(policy=policy, max_wal=max_wal)
+    return Acknowledgement(configured, required, LOG, Released(Lsn(start), anything), reports)
 
 
 def test_nothing_is_acknowledged_before_a_destination_reported(reports: Reports) -> None:
@@ -177,3 +180,131 @@ def test_whatever_comes_it_is_monotonic_and_below_checkpoint_and_every_report(
         assert moved is (acknowledgement.flushed > before)
         assert before <= acknowledgement.flushed <= best_checkpoint
         assert acknowledgement.flushed <= min(told.get(LAKE, 0), told.get(WAREHOUSE, 0))
+
+
+def a_bounded_one(reports: Reports, *required: DestinationName, max_wal: int = 100) -> Acknowledgement:
+    return an_acknowledgement(reports, *required, policy=Policy.BOUNDED, max_wal=max_wal)
+
+
+def test_within_the_bound_the_destinations_decide(reports: Reports) -> None:
+    acknowledgement = a_bounded_one(reports, LAKE, WAREHOUSE)
+    reports.tell(LAKE, 160)
+    reports.tell(WAREHOUSE, 120)
+
+    acknowledgement.update(Lsn(200), wal_end=Lsn(220))
+
+    assert acknowledgement.flushed == 120
+    assert acknowledgement.holders == (WAREHOUSE,)
+
+
+def test_past_the_bound_the_first_checkpoint_that_is_within_it_is_acknowledged(reports: Reports) -> None:
+    acknowledgement = a_bounded_one(reports, LAKE)
+    reports.tell(LAKE, 100)
+    for checkpoint in (140, 180, 220, 260):
+        acknowledgement.update(Lsn(checkpoint))
+
+    acknowledgement.update(Lsn(260), wal_end=Lsn(290))
+
+    assert acknowledgement.flushed == 220
+    assert acknowledgement.holders == (LAKE,)
+
+
+def test_past_the_bound_the_last_checkpoint_is_the_most_that_is_acknowledged(reports: Reports) -> None:
+    acknowledgement = a_bounded_one(reports, LAKE)
+
+    acknowledgement.update(Lsn(200), wal_end=Lsn(5_000))
+
+    assert acknowledgement.flushed == 200
+
+
+def test_a_destination_that_was_cut_off_is_waited_for_again_once_it_has_caught_up(reports: Reports) -> None:
+    acknowledgement = a_bounded_one(reports, LAKE, WAREHOUSE)
+    reports.tell(LAKE, 290)
+    reports.tell(WAREHOUSE, 110)
+    acknowledgement.update(Lsn(300))
+    assert acknowledgement.flushed == 290, "the first checkpoint within the bound is the one that the lake has"
+
+    reports.tell(LAKE, 340)
+    acknowledgement.update(Lsn(350))
+    assert acknowledgement.flushed == 340, "the others decide without it"
+
+    reports.tell(WAREHOUSE, 345)
+    reports.tell(LAKE, 350)
+    acknowledgement.update(Lsn(350))
+    assert acknowledgement.flushed == 345
+
+
+def test_the_bound_is_warned_of_once_for_each_time_that_it_is_passed(reports: Reports) -> None:
+    acknowledgement = a_bounded_one(reports, LAKE)
+
+    with capture_logs() as first:
+        for checkpoint in range(300, 2_000, 10):
+            acknowledgement.update(Lsn(checkpoint))
+    with capture_logs() as back:
+        reports.tell(LAKE, 1_990)
+        acknowledgement.update(Lsn(1_990))
+    with capture_logs() as second:
+        acknowledgement.update(Lsn(2_500))
+
+    assert [(each["log_level"], each["destination"]) for each in first] == [("warning", LAKE)]
+    assert [(each["event"], each["destination"]) for each in back] == [("destination is within max_wal again", LAKE)]
+    assert [(each["log_level"], each["destination"]) for each in second] == [("warning", LAKE)]
+
+
+def test_of_very_many_checkpoints_enough_are_remembered_to_keep_most_of_the_bound(reports: Reports) -> None:
+    acknowledgement = a_bounded_one(reports, LAKE, max_wal=90_000)
+    for checkpoint in range(200, 100_000, 10):
+        acknowledgement.update(Lsn(checkpoint))
+
+    acknowledgement.update(Lsn(99_990), wal_end=Lsn(120_000))
+
+    assert len(acknowledgement._checkpoints) <= 1_000
+    assert 30_000 <= acknowledgement.flushed <= 30_500
+
+
+def test_a_switch_takes_effect_and_takes_nothing_back(reports: Reports) -> None:
+    acknowledgement = an_acknowledgement(reports, LAKE)
+    reports.tell(LAKE, 150)
+    acknowledgement.update(Lsn(300))
+    assert acknowledgement.flushed == 150
+
+    acknowledgement.switch(AcknowledgeConfig(policy=Policy.KAFKA))
+    acknowledgement.update(Lsn(400))
+    assert acknowledgement.flushed == 400
+    assert acknowledgement.holders == ()
+
+    acknowledgement.switch(None)
+    reports.tell(LAKE, 390)
+    assert not acknowledgement.update(Lsn(500))
+    reports.tell(LAKE, 450)
+    acknowledgement.update(Lsn(500))
+    assert acknowledgement.flushed == 450
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([LAKE, WAREHOUSE]), st.integers(0, 60), st.integers(0, 90)), max_size=40),
+    st.integers(1, 400),
+    st.booleans(),
+)
+def test_whatever_comes_the_bound_acknowledges_checkpoints_only_and_leaves_no_more_than_it_must(
+    news: list[tuple[DestinationName, int, int]],
+    max_wal: int,
+    anything: bool,  # noqa: FBT001 -- hypothesis calls it so
+) -> None:
+    reports = Reports()
+    acknowledgement = an_acknowledgement(
+        reports, LAKE, WAREHOUSE, policy=Policy.BOUNDED, max_wal=max_wal, start=0, anything=anything
+    )
+    checkpoints = [0]
+    end = 0
+
+    for destination, step, written in news:
+        before = acknowledgement.flushed
+        end += written
+        checkpoints.append(checkpoints[-1] + step if checkpoints[-1] + step <= end else checkpoints[-1])
+        reports.tell(destination, checkpoints[len(checkpoints) // 2])
+        acknowledgement.update(Lsn(checkpoints[-1]), wal_end=Lsn(end))
+
+        assert before <= acknowledgement.flushed <= checkpoints[-1]
+        assert acknowledgement.flushed in checkpoints
+        assert end - acknowledgement.flushed <= max(max_wal, end - checkpoints[-1])

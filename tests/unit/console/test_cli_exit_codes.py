@@ -29,7 +29,7 @@ def test_help_lists_every_verb() -> None:
     result = penstock("--help")
 
     assert result.exit_code == 0
-    for verb in ("demo", "run", "capture", "apply", "status", "doctor", "wait", "resync"):
+    for verb in ("demo", "run", "capture", "apply", "status", "doctor", "wait", "resync", "acknowledge"):
         assert verb in result.stdout
 
 
@@ -95,3 +95,32 @@ def test_help_imports_neither_spark_nor_duckdb() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
 
     assert done.stdout.strip() == "[]"
+
+
+WHOLE = BROKEN.replace("publicaton", "publication")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["bounded"], "the policy bounded needs a bound"),
+        (["kafka", "--max-wal", "1GB"], "max_wal does nothing with the policy kafka"),
+        (["configured", "--max-wal", "1GB"], "--max-wal does nothing"),
+        (["bounded", "--max-wal", "much"], "acknowledge.max_wal: must be a size"),
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused_before_anybody_is_asked(
+    tmp_path: Path, arguments: list[str], told: str
+) -> None:
+    path = tmp_path / "penstock.toml"
+    path.write_text(WHOLE)
+
+    result = penstock("acknowledge", *arguments, "-c", str(path))
+
+    assert result.exit_code == 1
+    assert told in result.stderr
+    assert "solution: " in result.stderr
+
+
+def test_an_unknown_policy_is_wrong_usage(tmp_path: Path) -> None:
+    assert penstock("acknowledge", "everything", "-c", str(tmp_path / "penstock.toml")).exit_code == 2

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from capture.config import Policy
 from console.config import Config, load
+from schemas.acknowledge import Policy
 from schemas.errors import ConfigError
 from schemas.identifiers import DestinationName
 
@@ -218,3 +218,32 @@ def test_one_of_several_destinations_must_be_named(tmp_path: Path) -> None:
 def test_a_misspelt_destination_is_refused_with_a_suggestion(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no destination laek; did you mean lake"):
         loaded(tmp_path, SHOP).destination_named("laek")
+
+
+def test_the_policy_bounded_has_its_bound(tmp_path: Path) -> None:
+    config = loaded(tmp_path, SHOP + '[acknowledge]\npolicy = "bounded"\nmax_wal = "20GB"\n')
+
+    acknowledge = config.capture_config().acknowledge
+
+    assert (acknowledge.policy, acknowledge.max_wal) == (Policy.BOUNDED, 20_000_000_000)
+    assert str(acknowledge) == "bounded, at most 20.0GB of WAL"
+
+
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        ('policy = "bounded"', 'acknowledge: the policy bounded needs a bound; add max_wal, such as "20GB"'),
+        ('max_wal = "1GB"', "acknowledge: max_wal does nothing with the policy destinations; did you mean bounded?"),
+        ('policy = "kafka"\nmax_wal = "1GB"', "max_wal does nothing with the policy kafka; did you mean bounded?"),
+        ('policy = "bounded"\nmax_wal = "much"', "acknowledge.max_wal: must be a size, such as 64MB, 20GB or 1GiB"),
+        ('policy = "bounded"\nmax_wal = "0B"', "acknowledge.max_wal: must be greater than 0"),
+    ],
+)
+def test_a_bound_and_a_policy_that_do_not_agree_are_refused(tmp_path: Path, section: str, told: str) -> None:
+    assert told in refused(tmp_path, f"{SHOP}[acknowledge]\n{section}\n").reason
+
+
+def test_the_bound_may_come_from_the_environment(tmp_path: Path) -> None:
+    text = SHOP + '[acknowledge]\npolicy = "bounded"\n'
+
+    assert loaded(tmp_path, text, PENSTOCK_ACKNOWLEDGE__MAX_WAL="64MiB").settings.acknowledge.max_wal == 64 * 1024**2

@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from capture.slot_wal import SlotWal
+from console.commands.status import forecast_in_words, policy_in_words
 from console.config import Config, load
 from console.status import LogState, SlotState, SourceState, held_by, status, tables_behind
+from schemas.acknowledge import AcknowledgeConfig, Policy
 from schemas.checkpoint import Checkpoint, Moved
 from schemas.errors import Retry
 from schemas.feedback import Feedback, TableReport
@@ -159,3 +162,78 @@ def test_a_table_that_is_copied_is_behind_though_its_destination_is_not() -> Non
         "public.new",
         "public.events",
     ]
+
+
+BOUNDED = AcknowledgeConfig(policy=Policy.BOUNDED, max_wal=1_000)
+
+
+def a_source(wal: int = 500, confirmed: int = 100, left: int | None = 2_000) -> SourceState:
+    """Its limit is 2,000 bytes from here unless told otherwise; the slot keeps WAL from 50 bytes before `confirmed`."""
+    slot = SlotState(7, Lsn(confirmed), Lsn(confirmed - 50), "reserved")
+    limit = None if left is None else left + wal
+    return SourceState(Lsn(wal), NOW, slot, SlotWal(Lsn(wal), wal - confirmed + 50, left, limit))
+
+
+def both_at(lake: int, screen: int) -> dict[DestinationName, Feedback]:
+    silent = Feedback(DestinationName("screen"), LogId("log"), Lsn(screen), NOW, NOW - 900 * SECOND)
+    return {LAKE: a_feedback(lake), silent.destination: silent}
+
+
+def test_the_forecast_tells_growth_limit_and_time(config: Config) -> None:
+    log = LogState(THREE, both_at(300, 100))
+
+    slot = status(config, a_source(), log)["slot"]
+
+    assert slot["held_by"] == ["screen"]
+    assert slot["wal_growth_bytes_per_second"] == round(400 / 30)
+    assert slot["wal_limit_bytes"] == 2_500
+    assert slot["wal_left_bytes"] == 2_000
+    assert slot["wal_limit_seconds"] == 150
+    assert forecast_in_words(slot) == (
+        "its WAL grows by 13 B a second; max_slot_wal_keep_size (2.4 kB) would be reached in about 2 m 30 s"
+    )
+
+
+def test_without_a_limit_there_is_growth_and_no_time(config: Config) -> None:
+    slot = status(config, a_source(left=None), LogState(THREE, both_at(300, 100)))["slot"]
+
+    assert (slot["wal_growth_bytes_per_second"], slot["wal_limit_bytes"], slot["wal_limit_seconds"]) == (13, None, None)
+    assert forecast_in_words(slot) == "its WAL grows by 13 B a second; no max_slot_wal_keep_size bounds it"
+
+
+def test_a_bound_below_the_limit_keeps_the_limit_out_of_sight(config: Config) -> None:
+    log = LogState(THREE, both_at(300, 100), switched=BOUNDED)
+
+    near = status(config, a_source(left=100), log)["slot"]
+    far = status(config, a_source(left=2_000), log)["slot"]
+    full = status(config, a_source(wal=1_500), log)["slot"]
+
+    assert near["wal_limit_seconds"] == round(100 / (400 / 30))
+    assert far["wal_limit_seconds"] is None
+    assert far["wal_growth_bytes_per_second"] == 13
+    assert (full["wal_growth_bytes_per_second"], full["wal_limit_seconds"]) == (0, None)
+    assert forecast_in_words(full).startswith("its WAL does not grow; max_slot_wal_keep_size")
+
+
+def test_the_policy_in_force_is_shown_and_who_holds_is_told_by_it(config: Config) -> None:
+    configured = LogState(THREE, both_at(300, 100))
+    kafka = LogState(THREE, both_at(300, 100), switched=AcknowledgeConfig(policy=Policy.KAFKA))
+    bounded = LogState(THREE, both_at(300, 100), switched=BOUNDED)
+
+    assert status(config, SOURCE, configured)["acknowledge"] == {
+        "policy": "destinations",
+        "max_wal_bytes": None,
+        "switched": False,
+    }
+    assert held_by(config, SOURCE, configured) == ["screen"]
+    assert held_by(config, SOURCE, kafka) == ["capture"]
+    assert policy_in_words(status(config, SOURCE, kafka)["acknowledge"]) == (
+        "kafka (switched; `penstock acknowledge configured` takes that back)"
+    )
+    assert policy_in_words(status(config, SOURCE, bounded)["acknowledge"]).startswith("bounded, at most 1.0KB of WAL (")
+
+
+def test_a_destination_that_the_slot_has_passed_holds_only_where_there_is_no_other(config: Config) -> None:
+    assert held_by(config, a_source(confirmed=200), LogState(THREE, both_at(200, 100))) == ["lake"]
+    assert held_by(config, a_source(confirmed=200), LogState(THREE, both_at(150, 100))) == ["screen"]
+    assert held_by(config, a_source(confirmed=200), LogState(THREE, {LAKE: a_feedback(200)})) == ["lake"]

@@ -1,0 +1,151 @@
+"""The WAL that the slot keeps on the source: how much, how fast it grows, when the server's limit would be reached."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+import structlog
+from psycopg.rows import tuple_row
+
+from capture.errors import source_error
+from capture.metrics import (
+    SLOT_WAL,
+    SLOT_WAL_GROWTH,
+    SLOT_WAL_HOLDER,
+    SLOT_WAL_LEFT,
+    SLOT_WAL_LIMIT,
+    SLOT_WAL_LIMIT_TIME,
+)
+from schemas.identifiers import DestinationName, SlotName
+from schemas.lsn import NOWHERE, Lsn
+
+CAPTURE = "capture"
+"""Who holds the WAL that no destination holds: it is not captured yet."""
+_LOOK_SECONDS = 5.0
+_WINDOW_SECONDS = 300.0
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class SlotWal:
+    """One look at the server. `limit` is max_slot_wal_keep_size, `left` what may be written before the slot is in
+    danger, 0 where it is lost; both are None where nothing bounds the slot."""
+
+    end: Lsn
+    held: int | None
+    left: int | None
+    limit: int | None
+
+
+def read_slot_wal(connection: psycopg.Connection[Any], slot: SlotName) -> SlotWal | None:
+    """None where there is no such slot."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        row = cursor.execute(
+            """
+            select pg_current_wal_lsn()::text, (pg_current_wal_lsn() - restart_lsn)::bigint,
+                   case wal_status when 'lost' then 0 else safe_wal_size end,
+                   (select nullif(setting::bigint, -1) * 1048576  -- it is told in MB
+                      from pg_settings where name = 'max_slot_wal_keep_size')
+              from pg_replication_slots
+             where slot_name = %s
+            """,
+            [slot],
+        ).fetchone()
+    return SlotWal(Lsn.parse(row[0]), *row[1:]) if row is not None else None
+
+
+def seconds_to_limit(left: int | None, growth: float | None) -> float | None:
+    """When `left` bytes are used up at this growth; None: never, or not known."""
+    if left is None:
+        return None
+    if left <= 0:
+        return 0.0
+    return left / growth if growth is not None and growth > 0 else None
+
+
+class Growth:
+    """How fast a number of bytes grew over the last minutes."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def add(self, at: float, size: int) -> float | None:
+        """Bytes a second, with this look; None at the first."""
+        self._seen.append((at, size))
+        while self._seen[0][0] < at - _WINDOW_SECONDS:
+            self._seen.popleft()
+        since, before = self._seen[0]
+        return (size - before) / (at - since) if at > since else None
+
+
+class SlotWalWatch:
+    """Looks every few seconds and sets the gauges; beside the stream, which may wait for Kafka while WAL grows."""
+
+    def __init__(
+        self,
+        dsn: str,
+        slot: SlotName,
+        destinations: Iterable[DestinationName],
+        holders: Callable[[], Iterable[DestinationName]],
+    ) -> None:
+        self._dsn = dsn
+        self._slot = slot
+        self._names = (CAPTURE, *destinations)
+        self._holders = holders
+        self._growth = Growth()
+        self._failing = False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="slot-wal-watch")
+        self.end = NOWHERE
+        """Where the server's WAL ended at the last look; may be read from another thread."""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                with psycopg.connect(self._dsn, autocommit=True) as session:
+                    self._look_until_stopped(session)
+            except psycopg.Error as error:
+                if not self._failing:
+                    log.warning("the slot's WAL cannot be read", error=source_error(error, "reading the slot").reason)
+                self._failing = True
+                self._stop.wait(_LOOK_SECONDS)
+
+    def _look_until_stopped(self, session: psycopg.Connection) -> None:
+        while not self._stop.is_set():
+            wal = read_slot_wal(session, self._slot)
+            self._failing = False
+            if wal is not None:
+                self._show(wal)
+            self._stop.wait(_LOOK_SECONDS)
+
+    def _show(self, wal: SlotWal) -> None:
+        self.end = wal.end
+        growth = self._growth.add(time.monotonic(), wal.held) if wal.held is not None else None
+        seconds = seconds_to_limit(wal.left, growth)
+        SLOT_WAL.set(wal.held or 0)
+        SLOT_WAL_LIMIT.set(math.inf if wal.limit is None else wal.limit)
+        SLOT_WAL_LEFT.set(math.inf if wal.left is None else wal.left)
+        SLOT_WAL_GROWTH.set(growth or 0.0)
+        SLOT_WAL_LIMIT_TIME.set(math.inf if seconds is None else seconds)
+        holders: set[str] = set(self._holders()) or {CAPTURE}
+        for name in self._names:
+            SLOT_WAL_HOLDER.labels(name).set(name in holders)
