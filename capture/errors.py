@@ -3,6 +3,7 @@
 SourceError
 |-- SourceUnreachable     no server, wrong password, connection lost      (timed)
 |-- PublicationMissing    nothing to capture
+|-- PartlyPublished       the publication withholds some operations
 |-- SlotInUse             another capture, or its dead walsender          (timed)
 '-- SlotLost              WAL that we still need is gone
 ValueNotCarried
@@ -30,6 +31,10 @@ class SourceRefused(SourceError):
 
 class PublicationMissing(SourceError):
     """The publication is not there."""
+
+
+class PartlyPublished(SourceError):
+    """The publication withholds some operations, so that no destination can be a mirror."""
 
 
 class SlotInUse(SourceError):

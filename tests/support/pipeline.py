@@ -1,4 +1,7 @@
-"""A whole pipeline for a test: a database and topics of its own, capture as a process, apply as thread or process."""
+"""A whole pipeline for a test: a database and topics of its own, capture as a process, apply as thread or process.
+
+A test of capture alone needs no Spark: see tests/support/captured.py.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,13 @@ class Pipeline:
     """`with` ends whatever a test left running."""
 
     def __init__(
-        self, name: str, postgres: LocalPostgres, kafka: LocalKafka, spark: SparkSession, folder: Path, toml: str = ""
+        self,
+        name: str,
+        postgres: LocalPostgres,
+        kafka: LocalKafka,
+        spark: SparkSession | None,
+        folder: Path,
+        toml: str = "",
     ) -> None:
         self.name = name
         self._postgres = postgres
@@ -141,13 +150,15 @@ class Pipeline:
 
     def start_apply(self) -> None:
         """In this process, on the session that all tests share."""
+        spark = self._spark
+        assert spark is not None
         config = self.config().apply_config(LAKE, jars("spark-kafka-avro"), java_home_for_spark())
         self._stop = threading.Event()
         self.apply_error = None
 
         def run() -> None:
             try:
-                run_apply(config, self._stop, self._spark)
+                run_apply(config, self._stop, spark)
             except PenstockError as error:
                 self.apply_error = error
 
