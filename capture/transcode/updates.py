@@ -38,7 +38,7 @@ def settle(columns: tuple[Column, ...], update: Update) -> Settled:
         return InPlace(None, new)
     full = update.old_kind is OldKind.FULL
     if any(c.key and a is not UNCHANGED and b != a for b, a, c in zip(old, new, columns, strict=True)):
-        # An unchanged value is never NULL: an old row without it is not whole, whatever its kind says. That happens to a
+        # An unchanged value is never NULL: an old row without it is not whole, whatever its kind says. That is so for a
         # partition whose identity is its key, in the name of a root with identity FULL.
         known = ((full or c.key) and b is not None for b, c in zip(old, columns, strict=True))
         return Move(old, tuple(map(_filled, old, new, known)))
