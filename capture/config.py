@@ -23,6 +23,11 @@ class SourceConfig(BaseModel, frozen=True, extra="forbid"):
 
     dsn: SecretStr = Field(description="How to reach Postgres: a URL or key=value pairs, as libpq takes them.")
     publication: PublicationName = Field(description="The publication that lists the tables.")
+    tables: tuple[str, ...] = Field(
+        default=(),
+        description="Patterns of the tables, as `schema.table` with `*` and `?`; `!` before one takes tables away. "
+        "Given: penstock makes the publication, and adds and drops its tables. The role must own them.",
+    )
     partial_publish: PartialPublish = Field(
         default=PartialPublish.REFUSE,
         description="What to do with a publication that withholds inserts, updates, deletes or truncates. `refuse`: "

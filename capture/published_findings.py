@@ -27,6 +27,9 @@ def publication_findings(connection: Catalog, config: CaptureConfig) -> Iterator
         name,
         OWN_SCHEMA,
     )
+    if not row["present"] and config.source.tables:
+        yield Finding(Severity.OK, "publication", f"Publication {name} does not exist yet; capture makes it.")
+        return
     if not row["present"]:
         create = text(connection, "create publication {} for table TABLE, ...;", name)
         yield Finding(

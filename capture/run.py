@@ -21,7 +21,8 @@ from capture.checkpoints import CheckpointWriter, last_accepted, new_epoch, new_
 from capture.config import CaptureConfig
 from capture.control import ControlReader
 from capture.errors import SlotInUse, SourceUnreachable, source_error
-from capture.preflight import preflight, require
+from capture.owned_publication import keep_publication
+from capture.preflight import connect, preflight, require
 from capture.producer import BoundedProducer
 from capture.publication import published_tables
 from capture.pulse import Pulse
@@ -48,6 +49,8 @@ log = structlog.get_logger(__name__)
 
 def run_capture(config: CaptureConfig, stop: threading.Event) -> None:
     """Captures until `stop`; returns after a clean drain, raises PenstockError where it cannot go on."""
+    if config.source.tables:
+        _make_publication(config)
     require(preflight(config))
     with SqliteStore(Path(config.state_path)) as store:
         while not stop.is_set():
@@ -146,6 +149,14 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
     )
     thread.start()
     return stream
+
+
+def _make_publication(config: CaptureConfig) -> None:
+    with connect(config.source) as session:
+        try:
+            keep_publication(session, config.pipeline, config.source)
+        except psycopg.Error as error:
+            raise source_error(error, "making the publication") from error
 
 
 def _make_topics(kafka: KafkaLog, topics: Topics) -> None:

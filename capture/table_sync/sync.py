@@ -21,6 +21,7 @@ import structlog
 from capture.checkpoints import LogPlace
 from capture.config import CaptureConfig, PartialPublish
 from capture.errors import source_error
+from capture.owned_publication import keep_publication
 from capture.publication import PublishedTable, published_tables, require_whole
 from capture.replication_connection import session_dsn
 from capture.table_sync.copier import Copied, FileChanged, TableJob
@@ -188,6 +189,8 @@ class TableSync:
             self._waiting.tables.pop(table, None)
 
     def _look_at_publication(self, session: psycopg.Connection) -> None:
+        if self.config.source.tables:
+            keep_publication(session, self.config.pipeline, self.config.source)
         if self.config.source.partial_publish is PartialPublish.REFUSE:
             require_whole(session, self.config.source.publication)
         published = published_tables(session, self.config.source.publication)

@@ -240,3 +240,33 @@ def test_a_table_that_is_dropped_and_made_again_and_one_that_is_renamed_are_othe
     log.assert_rows("t")
     log.assert_rows("new_name")
     eventually(lambda: log.is_removed("old_name"), seconds=NOTICED, what="the old name to be retired")
+
+
+def test_a_publication_of_patterns_is_made_and_follows_the_tables_of_the_database(captured: MakeCaptured) -> None:
+    pipeline, log = captured(
+        "create table t (id int primary key)",
+        "create table audit (id int primary key)",
+        "create unlogged table fleeting (id int primary key)",
+        "create table parted (id int primary key) partition by range (id)",
+        "create table leaf partition of parted for values from (0) to (100)",
+        "insert into parted values (1)",
+        publish=None,
+        source='tables = ["public.*", "!public.audit"]',
+    )
+    log.assert_rows("t")
+    log.assert_rows("parted")
+
+    pipeline.sql("create table late (id int primary key)", "insert into late values (1)", "drop table t")
+
+    log.assert_rows("late")
+    eventually(lambda: log.is_removed("t"), seconds=NOTICED, what="the dropped table to be retired")
+    assert log.table_topics() == {"public.t", "public.parted", "public.late"}
+
+
+def test_a_publication_that_somebody_else_made_is_not_changed_by_patterns(captured: MakeCaptured) -> None:
+    pipeline, _ = captured("create table t (id int)", publish="", source='tables = ["public.*"]')
+    assert pipeline.capture is not None
+
+    assert pipeline.capture.process.wait(30) == 1
+    assert "was not made by this pipeline" in pipeline.capture.failure().reason
+    assert pipeline.source.execute("select from pg_publication_tables").fetchall() == []

@@ -163,14 +163,19 @@ def _folded(changes: list[_Change]) -> list[Row]:
 
 
 def captures(stack: ExitStack, postgres: LocalPostgres, kafka: LocalKafka, folder: Path) -> MakeCaptured:
-    """Statements and the tail of `create publication` in, a running capture out. `stack` ends them."""
+    """Statements and the tail of `create publication`, if the test makes one, in; a running capture out.
 
-    def made(*statements: str, publish: str, **environment: str) -> tuple[Pipeline, Captured]:
+    `source`: further lines of that section. `stack` ends what was started."""
+
+    def made(*statements: str, publish: str | None, source: str = "", **environment: str) -> tuple[Pipeline, Captured]:
         name = f"t{secrets.token_hex(4)}"
         mine = folder / name
         mine.mkdir()
         pipeline = stack.enter_context(Pipeline(name, postgres, kafka, None, mine))
-        pipeline.sql(*statements, f'create publication "{name}" {publish}')
+        pipeline.sql(*statements)
+        pipeline.file.write_text(pipeline.file.read_text().replace("[source]", f"[source]\n{source}"))
+        if publish is not None:
+            pipeline.sql(f'create publication "{name}" {publish}')
         pipeline.start_capture(**environment)
         return pipeline, Captured(pipeline)
 
