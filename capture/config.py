@@ -12,11 +12,28 @@ from schemas.connections import KafkaConfig
 from schemas.identifiers import DestinationName, PipelineName, PublicationName
 
 
+class PartialPublish(enum.Enum):
+    """What to do when a publication withholds some operations."""
+
+    REFUSE = "refuse"
+    ALLOW = "allow"
+
+
 class SourceConfig(BaseModel, frozen=True, extra="forbid"):
     """The database whose changes are captured."""
 
     dsn: SecretStr = Field(description="How to reach Postgres: a URL or key=value pairs, as libpq takes them.")
     publication: PublicationName = Field(description="The publication that lists the tables.")
+    tables: tuple[str, ...] = Field(
+        default=(),
+        description="Patterns of the tables, as `schema.table` with `*` and `?`; `!` before one takes tables away. "
+        "Given: penstock makes the publication, and adds and drops its tables. The role must own them.",
+    )
+    partial_publish: PartialPublish = Field(
+        default=PartialPublish.REFUSE,
+        description="What to do with a publication that withholds inserts, updates, deletes or truncates. `refuse`: "
+        "stop with the reason, for destinations would drift away from the source. `allow`: they get what is published.",
+    )
 
 
 class OnLostSlot(enum.Enum):

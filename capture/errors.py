@@ -3,6 +3,8 @@
 SourceError
 |-- SourceUnreachable     no server, wrong password, connection lost      (timed)
 |-- PublicationMissing    nothing to capture
+|-- PartlyPublished       the publication withholds some operations
+|-- PublicationTaken      `source.tables` is given, and somebody else made the publication
 |-- SlotInUse             another capture, or its dead walsender          (timed)
 '-- SlotLost              WAL that we still need is gone
     '-- SourceChanged     another server, database or timeline
@@ -31,6 +33,14 @@ class SourceRefused(SourceError):
 
 class PublicationMissing(SourceError):
     """The publication is not there."""
+
+
+class PartlyPublished(SourceError):
+    """The publication withholds some operations, so that no destination can be a mirror."""
+
+
+class PublicationTaken(SourceError):
+    """The publication is not ours to change."""
 
 
 class SlotInUse(SourceError):

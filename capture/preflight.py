@@ -6,49 +6,31 @@ for a moment, and `doctor` may be asked beside a running pipeline.
 
 from __future__ import annotations
 
-import enum
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, LiteralString
+from typing import Any
 
 import psycopg
-from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
 from capture.config import CaptureConfig, OnLostSlot, SourceConfig
-from capture.errors import PublicationMissing, SlotLost, SourceUnreachable, source_error
+from capture.errors import SlotLost, SourceUnreachable, source_error
+from capture.findings import Finding, Severity
+from capture.findings import one as _one
+from capture.findings import text as _text
+from capture.published_findings import publication_findings, table_findings
 from capture.slots import slot_taken_away
 from schemas.connections import KafkaConfig
-from schemas.errors import LogError, PenstockError, SourceError
-from schemas.identifiers import PublicationName, TableName, slot_name
+from schemas.errors import LogError, SourceError
+from schemas.identifiers import OWN_SCHEMA, PublicationName, TableName, slot_name
 from schemas.settings import without_passwords
 from stores.kafka_log import KafkaLog
 
 OLDEST, NEWEST = 14, 18
 _CONNECT_SECONDS = 10
 _KAFKA_PATIENCE = timedelta(seconds=10)
-
-
-class Severity(enum.Enum):
-    """Whether a start can work."""
-
-    OK = "ok"
-    WARNING = "warning"
-    PROBLEM = "problem"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at."""
-
-    severity: Severity
-    subject: str
-    reason: str
-    solution: str = ""
-    error: type[PenstockError] = SourceError
 
 
 def preflight(config: CaptureConfig) -> list[Finding]:
@@ -82,8 +64,10 @@ def connect(source: SourceConfig) -> psycopg.Connection[dict[str, Any]]:
 
 
 def published_names(connection: psycopg.Connection[dict[str, Any]], publication: PublicationName) -> list[TableName]:
-    query = "select schemaname, tablename from pg_publication_tables where pubname = %s order by 1, 2"
-    rows = connection.execute(query, (publication,)).fetchall()
+    query = (
+        "select schemaname, tablename from pg_publication_tables where pubname = %s and schemaname <> %s order by 1, 2"
+    )
+    rows = connection.execute(query, (publication, OWN_SCHEMA)).fetchall()
     return [TableName(row["schemaname"], row["tablename"]) for row in rows]
 
 
@@ -161,13 +145,6 @@ def source_findings(config: CaptureConfig) -> Iterator[Finding]:
                 raise source_error(error, "reading the catalog") from error
 
 
-def _one(connection: psycopg.Connection[dict[str, Any]], query: LiteralString, *values: object) -> dict[str, Any]:
-    row = connection.execute(query, values).fetchone()
-    if row is None:
-        raise SourceError("Postgres gave no answer to a question about its catalog.")
-    return row
-
-
 def _version(connection: psycopg.Connection[dict[str, Any]], _config: CaptureConfig) -> Iterator[Finding]:
     version = connection.info.server_version // 10_000
     if OLDEST <= version <= NEWEST:
@@ -243,96 +220,6 @@ def _role(connection: psycopg.Connection[dict[str, Any]], _config: CaptureConfig
         )
 
 
-def _publication(connection: psycopg.Connection[dict[str, Any]], config: CaptureConfig) -> Iterator[Finding]:
-    name = config.source.publication
-    row = _one(
-        connection,
-        "select exists (select from pg_publication where pubname = %s) as present, "
-        "(select count(*) from pg_publication_tables where pubname = %s) as tables",
-        name,
-        name,
-    )
-    if not row["present"]:
-        create = _text(connection, "create publication {} for table TABLE, ...;", name)
-        yield Finding(
-            Severity.PROBLEM,
-            "publication",
-            f"There is no publication {name} in database {connection.info.dbname}.",
-            f"Run `{create}`, or correct `source.publication`.",
-            PublicationMissing,
-        )
-    elif row["tables"] == 0:
-        yield Finding(
-            Severity.WARNING,
-            "publication",
-            f"Publication {name} has no tables; there is nothing to capture until it has.",
-            f"Run `{_text(connection, 'alter publication {} add table TABLE;', name)}`; a running capture notices it.",
-        )
-    else:
-        yield Finding(Severity.OK, "publication", f"Publication {name} has {row['tables']} tables.")
-
-
-_TABLES = """
-select n.nspname as schema, c.relname as name, c.relkind = 'p' as partitioned,
-       has_schema_privilege(n.oid, 'usage') as may_enter,
-       has_table_privilege(c.oid, 'select') or coalesce((
-           select bool_and(has_column_privilege(c.oid, a.attnum, 'select'))
-             from pg_attribute a
-            where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and {published}), false) as may_read,
-       row_security_active(c.oid) as hides_rows,
-       (p.pubupdate or p.pubdelete) and case c.relreplident
-           when 'f' then false
-           when 'n' then true
-           when 'i' then not exists (select from pg_index i where i.indrelid = c.oid and i.indisreplident)
-           else not exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary)
-       end as no_identity
-  from pg_publication_tables t
-  join pg_publication p on p.pubname = t.pubname
-  join pg_namespace n on n.nspname = t.schemaname
-  join pg_class c on c.relnamespace = n.oid and c.relname = t.tablename
- where t.pubname = %s
- order by 1, 2
-"""
-_COLUMN_LISTS_SINCE = 150_000
-
-
-def _tables(connection: psycopg.Connection[dict[str, Any]], config: CaptureConfig) -> Iterator[Finding]:
-    has_lists = connection.info.server_version >= _COLUMN_LISTS_SINCE
-    published = sql.SQL("a.attname = any (t.attnames)") if has_lists else sql.SQL("true")
-    query = sql.SQL(_TABLES).format(published=published)
-    rows = connection.execute(query, (config.source.publication,)).fetchall()
-    findings = [finding for row in rows for finding in _table(connection, row)]
-    if rows and not findings:
-        yield Finding(Severity.OK, "tables", f"All {len(rows)} tables can be read and have a replica identity.")
-    yield from findings
-
-
-def _table(connection: psycopg.Connection[dict[str, Any]], row: dict[str, Any]) -> Iterator[Finding]:
-    table = TableName(row["schema"], row["name"])
-    role = connection.info.user
-    if not row["may_enter"]:
-        solution = _text(connection, "grant usage on schema {} to {};", table.schema, role)
-        yield Finding(
-            Severity.PROBLEM, str(table), f"Role {role} may not use schema {table.schema}.", f"Run `{solution}`."
-        )
-    if not row["may_read"]:
-        solution = _text(connection, "grant select on {} to {};", table, role)
-        yield Finding(Severity.PROBLEM, str(table), f"Role {role} may not read table {table}.", f"Run `{solution}`.")
-    if row["hides_rows"]:
-        solution = _text(connection, "alter role {} bypassrls;", role)
-        reason = f"Row security hides rows of table {table} from role {role}: a copy would miss them without an error."
-        yield Finding(Severity.PROBLEM, str(table), reason, f"Run `{solution}`.")
-    if row["no_identity"]:
-        key = _text(connection, "alter table {} add primary key (COLUMN, ...);", table)
-        full = _text(connection, "alter table {} replica identity full;", table)
-        yield Finding(
-            Severity.WARNING,
-            str(table),
-            f"Table {table} has no replica identity: Postgres refuses its updates and deletes while it is published.",
-            f"If it has more than inserts, run `{key}` or `{full}`.",
-        )
-
-
 def _slot(connection: psycopg.Connection[dict[str, Any]], config: CaptureConfig) -> Iterator[Finding]:
     name = slot_name(config.pipeline)
     row = connection.execute(
@@ -380,19 +267,13 @@ def _wal_bound(connection: psycopg.Connection[dict[str, Any]], _config: CaptureC
         yield Finding(Severity.OK, "max_slot_wal_keep_size", f"A slot holds at most {bound} of WAL.")
 
 
-def _text(connection: psycopg.Connection[dict[str, Any]], statement: LiteralString, *names: str | TableName) -> str:
-    """A statement for a human, with names quoted as Postgres wants them."""
-    identifiers = [sql.Identifier(*name) if isinstance(name, TableName) else sql.Identifier(name) for name in names]
-    return sql.SQL(statement).format(*identifiers).as_string(connection)
-
-
 _CHECKS: tuple[Callable[[psycopg.Connection[dict[str, Any]], CaptureConfig], Iterator[Finding]], ...] = (
     _version,
     _wal_level,
     _role,
     _capacity,
-    _publication,
-    _tables,
+    publication_findings,
+    table_findings,
     _slot,
     _wal_bound,
 )

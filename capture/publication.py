@@ -5,17 +5,16 @@ One transaction, one moment: a table's fingerprint, filenode and schema belong t
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg.rows import dict_row
+from psycopg.rows import dict_row, tuple_row
 
 from capture.catalog_types import CatalogTypes, catalog_types, looked_through
-from capture.errors import PublicationMissing
-from schemas.identifiers import PublicationName, TableId, TableName
+from capture.errors import PartlyPublished, PublicationMissing
+from schemas.identifiers import OWN_SCHEMA, PublicationName, TableId, TableName
 from schemas.table import Column, ReplicaIdentity, TableSchema
 
 
@@ -38,7 +37,8 @@ class PublishedTable:
     files: tuple[TableFile, ...]
     """Where its rows lie; empty if they can only be read through the table itself."""
     filenode: str
-    """The files of the table and its partitions: another value means that rows moved without MVCC."""
+    """The files of the table and its partitions, and how each is attached: where one of them is another one, rows
+    moved without MVCC or without events."""
     fingerprint: str
     """How the table is a member: another value means that there may be a hole in its changes."""
     row_filter: str | None
@@ -53,8 +53,7 @@ class PublishedTable:
 _TABLES = """
 select c.oid::bigint as id, n.nspname as schema, c.relname as name, c.relreplident as identity,
        c.relkind = 'p' as partitioned, {columns} as published_columns, {row_filter} as row_filter,
-       (select string_agg(f.relid::text || ':' || coalesce(pg_relation_filenode(f.relid), 0), ',' order by f.relid)
-          from {files} f) as filenode,
+       {filenode} as filenode,
        (select coalesce(sum(pg_relation_size(f.relid)), 0)::bigint from {files} f) as size,
        (select json_agg(json_build_object('schema', s.nspname, 'name', k.relname,
                                           'blocks', coalesce(pg_relation_size(k.oid), 0)
@@ -74,34 +73,60 @@ select c.oid::bigint as id, n.nspname as schema, c.relname as name, c.relreplide
        (select i.indkey::int2[] from pg_index i
          where i.indrelid = c.oid and i.indisprimary and i.indimmediate) as primary_key,
        (select i.indkey::int2[] from pg_index i where i.indrelid = c.oid and i.indisreplident) as identity_index,
-       (select json_build_array(p.oid::bigint, p.puballtables, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate,
-                                p.pubviaroot, r.oid::bigint, {filter_source}, {list_source}, {schema_source})
+       (select json_build_object(
+                   'table', c.oid::bigint,
+                   'publication', p.oid::bigint,
+                   'all tables', p.puballtables,
+                   'publish', array[p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate],
+                   'publish_via_partition_root', p.pubviaroot,
+                   'publish_generated_columns', {generated},
+                   'entry', (select json_agg(r.oid::bigint order by r.oid) from {lineage} l
+                               join pg_publication_rel r on r.prrelid = l.relid and r.prpubid = p.oid),
+                   'entry of the schema', {schema_entries},
+                   'row filter', {row_filter},
+                   'column list', {column_list},
+                   'partition of', (select json_agg(i.xmin::text order by i.inhrelid) from {lineage} l
+                                      join pg_inherits i on i.inhrelid = l.relid
+                                     where c.relispartition and not p.puballtables))
           from pg_publication p
-          left join pg_publication_rel r on r.prpubid = p.oid and r.prrelid = c.oid
          where p.pubname = t.pubname) as membership
   from pg_publication_tables t
   join pg_namespace n on n.nspname = t.schemaname
   join pg_class c on c.relnamespace = n.oid and c.relname = t.tablename
- where t.pubname = %s and (%s::text is null or (t.schemaname = %s and t.tablename = %s))
+ where t.pubname = %s and (%s::text is null or (t.schemaname = %s and t.tablename = %s)) and t.schemaname <> %s
  order by 2, 3
 """
+_LINEAGE = "(select c.oid as relid union select a.relid::oid from pg_partition_ancestors(c.oid) a)"
+"""A leaf is a member where one of these is."""
 _FILES = """(select c.oid as relid where c.relkind <> 'p'
                union select t.relid::oid from pg_partition_tree(c.oid) t where t.isleaf)"""
-_SINCE_15 = {
-    "columns": "t.attnames::text[]",
-    "row_filter": "t.rowfilter",
-    "filter_source": "r.prqual::text",
-    "list_source": "r.prattrs::text",
-    "schema_source": """(select s.oid::bigint from pg_publication_namespace s
-                          where s.pnpubid = p.oid and s.pnnspid = c.relnamespace)""",
-}
+# The transaction that wrote a row of pg_inherits stays readable: a partition that is attached again has another.
+_FILENODE = """(select string_agg(f.relid::text || ':' || coalesce(pg_relation_filenode(f.relid), 0)
+                                  || ':' || coalesce(i.xmin::text, ''), ',' order by f.relid)
+                  from (select c.oid as relid union select t.relid::oid from pg_partition_tree(c.oid) t) f
+                  left join pg_inherits i on i.inhrelid = f.relid and i.inhseqno = 1)"""
 _IN_14 = {
     "columns": "null::text[]",
     "row_filter": "null::text",
-    "filter_source": "null",
-    "list_source": "null",
-    "schema_source": "null",
+    "column_list": "null::text",
+    "schema_entries": "null::json",
+    "generated": "null::text",
 }
+_SINCE_15 = {
+    **_IN_14,
+    "columns": "t.attnames::text[]",
+    "row_filter": "t.rowfilter",
+    "column_list": """(select r.prattrs::text from pg_publication_rel r
+                        where r.prpubid = p.oid and r.prrelid = c.oid)""",
+    "schema_entries": """(select json_agg(s.oid::bigint order by s.oid)
+                            from pg_publication_namespace s
+                           where s.pnpubid = p.oid
+                             and s.pnnspid in (select k.relnamespace from pg_class k
+                                                where k.oid = c.oid or k.oid in (select a.relid::oid
+                                                        from pg_partition_ancestors(c.oid) a)))""",
+}
+_SINCE_18 = {**_SINCE_15, "generated": "p.pubgencols::text"}
+_OPERATIONS = ("insert", "update", "delete", "truncate")
 _VERSION_15 = 150_000
 _VERSION_18 = 180_000
 
@@ -109,7 +134,7 @@ _VERSION_18 = 180_000
 def published_tables(
     connection: psycopg.Connection, publication: PublicationName, only: TableName | None = None
 ) -> list[PublishedTable]:
-    """Every table of the publication, or the one that is asked for, as it is now.
+    """Every table of the publication, or the one that is asked for, as it is now; never one of penstock's own.
 
     A primary key that is checked only after a statement is no key: rows may pass through each other's values."""
     known = connection.execute("select 1 from pg_publication where pubname = %s", [publication]).fetchone()
@@ -119,10 +144,11 @@ def published_tables(
             solution=f'create publication "{publication}" for all tables; -- or: for table a, b, c',
         )
     version = connection.info.server_version
-    query = _TABLES.format(files=_FILES, **(_SINCE_15 if version >= _VERSION_15 else _IN_14))
+    parts = _SINCE_18 if version >= _VERSION_18 else _SINCE_15 if version >= _VERSION_15 else _IN_14
+    query = _TABLES.format(files=_FILES, filenode=_FILENODE, lineage=_LINEAGE, **parts)
     with connection.cursor(row_factory=dict_row) as cursor:
         schema, name = only or (None, None)
-        rows = cursor.execute(query, [publication, name, schema, name]).fetchall()
+        rows = cursor.execute(query, [publication, name, schema, name, OWN_SCHEMA]).fetchall()
     types = catalog_types(connection, {column["type_oid"] for row in rows for column in row["columns"] or ()})
     return [_published(row, version, types) for row in rows]
 
@@ -159,7 +185,7 @@ def _published(row: dict[str, Any], version: int, types: CatalogTypes) -> Publis
         ),
         files=_files(row["files"] or []),
         filenode=row["filenode"] or "",
-        fingerprint=hashlib.sha256(json.dumps([row["membership"], row["id"]]).encode()).hexdigest()[:32],
+        fingerprint=json.dumps(row["membership"], sort_keys=True),
         row_filter=row["row_filter"],
         partitioned=row["partitioned"],
         size=row["size"],
@@ -183,11 +209,23 @@ def _is_published(column: dict[str, Any], listed: list[str] | None, *, trusted: 
 def filenode(session: psycopg.Connection, table: TableId) -> str:
     """The table's files now, as PublishedTable has them."""
     row = session.execute(
-        f"""
-        select string_agg(f.relid::text || ':' || coalesce(pg_relation_filenode(f.relid), 0), ',' order by f.relid)
-          from pg_class c, lateral {_FILES} f
-         where c.oid = %s::oid
-        """,  # noqa: S608 -- constants only
+        f"select {_FILENODE} from pg_class c where c.oid = %s::oid",  # noqa: S608 -- constants only
         [table],
     ).fetchone()
     return (row[0] if row else None) or ""
+
+
+def require_whole(connection: psycopg.Connection[Any], publication: PublicationName) -> None:
+    """Raises PartlyPublished if the publication withholds some operations, and exists."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        row = cursor.execute(
+            "select pubinsert, pubupdate, pubdelete, pubtruncate from pg_publication where pubname = %s", [publication]
+        ).fetchone()
+    withheld = [name for name, published in zip(_OPERATIONS, row or (), strict=False) if not published]
+    if withheld:
+        raise PartlyPublished(
+            f"Publication {publication} does not publish {' and '.join(withheld)}: "
+            "destinations would drift away from the source.",
+            solution=f"Run `alter publication \"{publication}\" set (publish = '{', '.join(_OPERATIONS)}');`, "
+            'or set `source.partial_publish = "allow"` if destinations shall get no more than that.',
+        )

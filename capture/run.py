@@ -22,7 +22,8 @@ from capture.config import CaptureConfig
 from capture.control import ControlReader, switched_policy
 from capture.errors import SlotInUse, SourceUnreachable, source_error
 from capture.link import LinkWatch
-from capture.preflight import preflight, require
+from capture.owned_publication import keep_publication
+from capture.preflight import connect, preflight, require
 from capture.producer import BoundedProducer
 from capture.publication import published_tables
 from capture.pulse import Pulse
@@ -52,6 +53,8 @@ log = structlog.get_logger(__name__)
 
 def run_capture(config: CaptureConfig, stop: threading.Event) -> None:
     """Captures until `stop`; returns after a clean drain, raises PenstockError where it cannot go on."""
+    if config.source.tables:
+        _make_publication(config)
     require(preflight(config))
     with SqliteStore(Path(config.state_path)) as store:
         while not stop.is_set():
@@ -172,6 +175,14 @@ def _end_sync(sync: TableSync, thread: threading.Thread) -> None:
     thread.join(_DRAIN_SECONDS)
     sync.abandon()
     thread.join()
+
+
+def _make_publication(config: CaptureConfig) -> None:
+    with connect(config.source) as session:
+        try:
+            keep_publication(session, config.pipeline, config.source)
+        except psycopg.Error as error:
+            raise source_error(error, "making the publication") from error
 
 
 def _make_topics(kafka: KafkaLog, topics: Topics) -> None:

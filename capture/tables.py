@@ -14,7 +14,7 @@ from capture.transcode import choose
 from capture.transcode.contract import TableTranscoder
 from schemas.checkpoint import CopyStarted, SchemaChanged
 from schemas.envelope import envelope_schema, key_schema
-from schemas.identifiers import Epoch, PipelineName, SchemaId, TableId, TableName
+from schemas.identifiers import OWN_SCHEMA, Epoch, PipelineName, SchemaId, TableId, TableName
 from schemas.lsn import Lsn, Position
 from schemas.pg_types.registry import pg_type
 from schemas.table import Column, ReplicaIdentity, TableSchema
@@ -35,6 +35,7 @@ class StreamTable:
     since: Lsn
     """The commit LSN at which this shape was first seen."""
     errored: bool = False
+    """Its changes are left out: it stopped, or it is one of penstock's own."""
 
 
 class Registrar:
@@ -86,10 +87,16 @@ class StreamTables:
         self._lookup = lookup
         self._types = types
         self._by_id: dict[TableId, StreamTable] = {}
+        self._unlisted: dict[TableId, tuple[TableSchema, Lsn]] = {}
+        """Met, but not in the publication's list: a leaf that is published by its root, and has no changes of its own,
+        or a table that has left meanwhile."""
         self._copies: dict[TableName, tuple[Lsn, TableSchema]] = {}
 
     def __getitem__(self, relation: TableId) -> StreamTable:
-        return self._by_id[relation]
+        try:
+            return self._by_id[relation]
+        except KeyError:
+            return self._open(relation, *self._unlisted.pop(relation))
 
     def remember_copy(self, table: TableName, generation: Lsn, schema_id: SchemaId) -> None:
         self._copies[table] = (generation, self._registrar.table_schema(schema_id))
@@ -101,14 +108,23 @@ class StreamTables:
 
     def met(self, relation: Relation, commit_lsn: Lsn, ordinal: int) -> SchemaChanged | None:
         """Takes in a RELATION message, which repeats; tells if the table no longer has the shape it was copied with."""
-        schema = self._schema(relation)
+        catalog = self._lookup(TableName(relation.schema, relation.name))
+        schema = self._schema(relation, catalog)
         known = self._by_id.get(relation.id)
+        if known is None and catalog is None and schema.name not in self._copies:
+            self._unlisted[relation.id] = (schema, commit_lsn)
+            return None
         if known is None or not known.transcoder.table.same_shape(schema):
-            ids = self._registrar.schema_ids(schema)
-            topic = self._registrar.change_topic(schema.name)
-            transcoder = choose.transcoder(self._pipeline, self._database, schema, ids, self._epoch)
-            self._by_id[relation.id] = StreamTable(topic, transcoder, commit_lsn)
-        return self._changed(self._by_id[relation.id], Position(commit_lsn, ordinal))
+            known = self._open(relation.id, schema, commit_lsn)
+        return self._changed(known, Position(commit_lsn, ordinal))
+
+    def _open(self, relation: TableId, schema: TableSchema, since: Lsn) -> StreamTable:
+        ids = self._registrar.schema_ids(schema)
+        own = schema.name.schema == OWN_SCHEMA
+        topic = "" if own else self._registrar.change_topic(schema.name)
+        transcoder = choose.transcoder(self._pipeline, self._database, schema, ids, self._epoch)
+        self._by_id[relation] = StreamTable(topic, transcoder, since, errored=own)
+        return self._by_id[relation]
 
     def copy_started(self, started: CopyStarted) -> SchemaChanged | None:
         """A copy is under way; its table may already have another shape, at a commit that the copy does not hold."""
@@ -127,10 +143,9 @@ class StreamTables:
         del self._copies[name]
         return SchemaChanged(name, position, table.transcoder.schema_id, rewrite=True)
 
-    def _schema(self, relation: Relation) -> TableSchema:
+    def _schema(self, relation: Relation, catalog: TableSchema | None) -> TableSchema:
         """The catalog's schema where it has the stream's shape, for it knows more; else the stream's own."""
         name = TableName(relation.schema, relation.name)
-        catalog = self._lookup(name)
         keyed = relation.identity in (ReplicaIdentity.DEFAULT, ReplicaIdentity.INDEX)
         key = (
             {column.name for column in relation.columns if column.key}

@@ -18,6 +18,9 @@ Epoch = NewType("Epoch", int)
 LogId = NewType("LogId", str)
 """Made with the topics: another log id means that the topics were recreated."""
 
+OWN_SCHEMA = "penstock"
+"""What penstock keeps in a database lies there, at the source and at destinations; it is never replicated."""
+
 _PIPELINE = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 

@@ -18,6 +18,7 @@ from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
 from schemas.connections import KafkaConfig
 from schemas.identifiers import DestinationName, PipelineName
+from tests.support.captured import MakeCaptured, captures
 from tests.support.pipeline import Pipeline
 
 MakePipeline = Callable[..., Pipeline]
@@ -61,6 +62,13 @@ def make_pipeline(servers: Servers, tmp_path: Path) -> Iterator[MakePipeline]:
     """Pipelines on the shared servers; all that they started ends with the test."""
     with ExitStack() as stack:
         yield lambda toml="": stack.enter_context(_pipeline(servers, tmp_path, toml))
+
+
+@pytest.fixture
+def captured(postgres: LocalPostgres, kafka: LocalKafka, tmp_path: Path) -> Iterator[MakeCaptured]:
+    """Pipelines without a destination, which need no Spark."""
+    with ExitStack() as stack:
+        yield captures(stack, postgres, kafka, tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -108,11 +108,13 @@ class Copies:
         for copy in [each for each in self._tables if each.name == table]:
             self._end(copy)
 
-    def tend(self) -> list[Ended]:
-        """Takes reports, gives ranges to workers that are free, and lets go of workers that nobody needs."""
+    def tend(self, *, expecting: bool) -> list[Ended]:
+        """Takes reports, gives ranges to workers that are free, and lets go of workers that nobody needs.
+
+        `expecting`: a snapshot is waited for, and workers that are ready for it stay."""
         ended = list(self._take_reports())
         self._give_ranges()
-        if not any(copy.waiting for copy in self._tables):
+        if not expecting and not any(copy.waiting for copy in self._tables):
             while self._idle:
                 self._idle.pop().dismiss()
         return ended

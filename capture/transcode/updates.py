@@ -37,14 +37,13 @@ def settle(columns: tuple[Column, ...], update: Update) -> Settled:
     if old is None:
         return InPlace(None, new)
     full = update.old_kind is OldKind.FULL
-    filled = tuple(_filled(b, a, full or c.key) for b, a, c in zip(old, new, columns, strict=True))
-    moved = any(
-        column.key and after is not UNCHANGED and before != after
-        for before, after, column in zip(old, new, columns, strict=True)
-    )
-    if moved:
-        return Move(old, filled)
-    return InPlace(old if full else None, filled)
+    if any(c.key and a is not UNCHANGED and b != a for b, a, c in zip(old, new, columns, strict=True)):
+        # An unchanged value is never NULL: an old row without it is not whole, whatever its kind says. That is so for a
+        # partition whose identity is its key, in the name of a root with identity FULL.
+        known = ((full or c.key) and b is not None for b, c in zip(old, columns, strict=True))
+        return Move(old, tuple(map(_filled, old, new, known)))
+    known = (full or c.key for c in columns)
+    return InPlace(old if full else None, tuple(map(_filled, old, new, known)))
 
 
 def _filled(before: ColumnValue, after: ColumnValue, known: bool) -> ColumnValue:  # noqa: FBT001 -- once a column

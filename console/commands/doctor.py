@@ -11,7 +11,8 @@ from rich.text import Text
 
 from apply_spark.config import DestinationConfig
 from capture.config import CaptureConfig
-from capture.preflight import Finding, Severity, kafka_findings, source_findings
+from capture.findings import Finding, Severity
+from capture.preflight import kafka_findings, source_findings
 from capture.transcode.choose import kernel_path
 from console.commands.options import ConfigFile
 from console.config import DEFAULT_FILE, Config, load

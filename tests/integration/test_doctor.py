@@ -10,9 +10,10 @@ import pytest
 from psycopg import sql
 from typer.testing import CliRunner, Result
 
-from capture.config import CaptureConfig, SourceConfig
-from capture.errors import PublicationMissing
-from capture.preflight import Finding, Severity, preflight, require, source_findings
+from capture.config import CaptureConfig, PartialPublish, SourceConfig
+from capture.errors import PartlyPublished, PublicationMissing
+from capture.findings import Finding, Severity
+from capture.preflight import preflight, require, source_findings
 from console.cli import app
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
@@ -236,3 +237,58 @@ def test_a_problem_is_raised_with_its_own_reason_and_solution() -> None:
         require([Finding(Severity.WARNING, "a", "b", "c"), Finding(Severity.PROBLEM, "d", "e", "f")])
 
     assert (caught.value.reason, caught.value.solution) == ("e", "f")
+
+
+def test_a_publication_that_withholds_operations_is_a_problem_unless_it_is_allowed(database: Database) -> None:
+    database.run("create table orders (id int primary key)")
+    database.run("create publication shop_pub for table orders with (publish = 'insert, truncate')")
+
+    with pytest.raises(PartlyPublished) as caught:
+        require(source_findings(config_for(database.owner)))
+
+    assert "does not publish update and delete" in caught.value.reason
+    assert "set (publish = 'insert, update, delete, truncate')" in caught.value.solution
+    config = config_for(database.owner)
+    source = config.source.model_copy(update={"partial_publish": PartialPublish.ALLOW})
+    require(source_findings(config.model_copy(update={"source": source})))
+
+
+def test_partitions_that_do_not_have_the_identity_of_their_root_are_named(database: Database) -> None:
+    database.run("create table full_root (id int primary key) partition by range (id)")
+    database.run("alter table full_root replica identity full")
+    database.run("create table full_leaf partition of full_root for values from (0) to (9)")
+    database.run("create table other_root (id int primary key, n int not null) partition by range (id)")
+    database.run("create unique index other_index on other_root (id, n)")
+    database.run("alter table other_root replica identity using index other_index")
+    database.run("create table other_leaf partition of other_root for values from (0) to (9)")
+    database.run("create table no_key (id int) partition by range (id)")
+    database.run("alter table no_key replica identity full")
+    database.run("create table no_key_leaf partition of no_key for values from (0) to (9)")
+    database.run("create publication shop_pub for all tables with (publish_via_partition_root)")
+
+    findings = found(database.owner)
+
+    assert findings["public.full_root"].severity is Severity.WARNING
+    assert findings["public.other_root"].severity is Severity.PROBLEM
+    assert "Partition public.other_leaf has another replica identity" in findings["public.other_root"].reason
+    assert 'alter table "public"."other_leaf" replica identity full' in findings["public.other_root"].solution
+    assert "Partition public.no_key_leaf of table public.no_key has no replica identity" in (
+        findings["public.no_key"].reason
+    )
+
+
+def test_a_key_that_is_checked_later_is_no_replica_identity(database: Database) -> None:
+    database.run("create table orders (id int primary key deferrable)")
+    database.run("create publication shop_pub for table orders")
+
+    assert "has no replica identity" in found(database.owner)["public.orders"].reason
+
+
+def test_our_own_tables_are_not_counted(database: Database) -> None:
+    database.run("create schema penstock; create table penstock.heartbeat (at timestamptz)")
+    database.run("create publication shop_pub for all tables")
+
+    findings = found(database.owner)
+
+    assert findings["publication"].severity is Severity.WARNING
+    assert "penstock.heartbeat" not in findings

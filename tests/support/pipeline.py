@@ -1,4 +1,7 @@
-"""A whole pipeline for a test: a database and topics of its own, capture as a process, apply as thread or process."""
+"""A whole pipeline for a test: a database and topics of its own, capture as a process, apply as thread or process.
+
+A test of capture alone needs no Spark: see tests/support/captured.py.
+"""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_a_relation_message_is_looked_through_as_the_catalog_is() -> None:
         return TYPES
 
     tables = StreamTables(PipelineName("p"), "d", Epoch(1), cast("Registrar", None), lambda _: None, types)
-    streamed = tables._schema(relation)
+    streamed = tables._schema(relation, None)
 
     assert asked == [[PRICE, PRICES, MOODS, NUMBERS, NUMERIC]]
     assert streamed.same_shape(TableSchema(TableId(1), streamed.name, of_catalog))

@@ -129,6 +129,7 @@ def test_only_arrays_are_left_to_the_reference_conversion() -> None:
         ((b"1", None), OldKind.KEY, (UNCHANGED, b"b"), InPlace(None, (b"1", b"b"))),
         ((b"1", None), OldKind.KEY, (b"2", UNCHANGED), Move((b"1", None), (b"2", UNCHANGED))),
         ((b"1", b"a"), OldKind.FULL, (b"2", UNCHANGED), Move((b"1", b"a"), (b"2", b"a"))),
+        ((b"1", None), OldKind.FULL, (b"2", UNCHANGED), Move((b"1", None), (b"2", UNCHANGED))),
     ],
 )
 def test_an_update_is_a_change_in_place_unless_its_key_changed(
