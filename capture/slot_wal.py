@@ -24,6 +24,7 @@ from capture.metrics import (
     SLOT_WAL_LIMIT,
     SLOT_WAL_LIMIT_TIME,
 )
+from capture.wire import shut_down
 from schemas.identifiers import DestinationName, SlotName
 from schemas.lsn import NOWHERE, Lsn
 
@@ -31,6 +32,7 @@ CAPTURE = "capture"
 """Who holds the WAL that no destination holds: it is not captured yet."""
 _LOOK_SECONDS = 5.0
 _WINDOW_SECONDS = 300.0
+_DRAIN_SECONDS = 1.0
 
 log = structlog.get_logger(__name__)
 
@@ -103,6 +105,7 @@ class SlotWalWatch:
         self._holders = holders
         self._growth = Growth()
         self._failing = False
+        self._session: psycopg.Connection | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="slot-wal-watch")
         self.end = NOWHERE
@@ -115,13 +118,18 @@ class SlotWalWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Also where the server answers nothing any more."""
         self._stop.set()
+        self._thread.join(_DRAIN_SECONDS)
+        if self._session is not None:
+            shut_down(self._session)
         self._thread.join()
 
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
                 with psycopg.connect(self._dsn, autocommit=True) as session:
+                    self._session = session
                     self._look_until_stopped(session)
             except psycopg.Error as error:
                 if not self._failing:
