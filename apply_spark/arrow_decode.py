@@ -86,10 +86,10 @@ def raw_here(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[str, Offse
 
 
 class ArrowDecoder:
-    """Decodes what `reader` names of a record, by plans that it keeps. For one thread."""
+    """Decodes what `reader` names of a record, by plans that it keeps. For one thread, whichever that is."""
 
-    def __init__(self, log: KafkaLog, reader: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-        self._log = log
+    def __init__(self, kafka: KafkaConfig, reader: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        self._kafka = kafka
         self._reader = reader
         self._made: dict[SchemaId, AvroDecoder] = {}
 
@@ -106,9 +106,9 @@ class ArrowDecoder:
             return decoder.decode(array)
         except Damaged as damaged:
             value = array[damaged.row].as_py()
-            found = (each.offset for each in self._log.read(raw.topic, *raw.range) if each.value == value)
-            reason = f"Topic {raw.topic} has a damaged record at offset {next(found, None)}: {damaged}."
-            raise RecordDamaged(reason) from None
+            with KafkaLog(self._kafka) as log:
+                offset = next((each.offset for each in log.read(raw.topic, *raw.range) if each.value == value), None)
+            raise RecordDamaged(f"Topic {raw.topic} has a damaged record at offset {offset}: {damaged}.") from None
 
 
 def _decoder(schema_header: bytes, root: Node) -> AvroDecoder:

@@ -44,7 +44,7 @@ class CopyReader:
         self._schemas = schemas
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="copy-ahead")
         self._ahead: _Ahead | None = None
-        self._decoder = ArrowDecoder(log, copy_reader_schema)
+        self._decoder = ArrowDecoder(kafka, copy_reader_schema)
 
     def __enter__(self) -> Self:
         return self

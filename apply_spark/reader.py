@@ -64,7 +64,7 @@ class IntervalReader:
         self._log = log
         self._schemas = schemas
         self._budget = budget
-        self._decoder = ArrowDecoder(log, reader_schema)
+        self._decoder = ArrowDecoder(kafka, reader_schema)
 
     @contextmanager
     def changes(self, interval: Interval, tables: Iterable[TableProgress]) -> Iterator[tuple[TableChanges, ...]]:

@@ -43,6 +43,8 @@ _TEXT_FORMAT = {
 _COPY_BOTH = b"W"
 _ENDS = (b"c", b"C", b"Z")
 _SLOT = "creating a replication slot"
+_PASSED = (None, b"N", b"S", b"A")
+"""No message, or what may come at any time: notices and settings."""
 _START_SECONDS = 1.0
 _BUSY_SECONDS = 0.005
 _UNIX_SECONDS = 0.0004
@@ -155,8 +157,11 @@ class ReplicationConnection:
                 left = pump.run(inbox.unread())
             finally:
                 inbox.use(pump.used)
-            if left is None and inbox.take_control() in _ENDS:
+            kind = inbox.take_control() if left is None else None
+            if kind in _ENDS:
                 raise SourceUnreachable("Postgres ended the stream.")
+            if kind not in _PASSED:
+                raise psycopg.OperationalError("unexpected message from the server in the stream")
         except psycopg.Error as error:
             raise source_error(error, "streaming") from error
         return None if left is None else decode_frame(left)
