@@ -6,7 +6,7 @@ SECONDS ?= 0
 RESULT ?= benchmarks/results/$(shell date -u +%F)-$(shell git rev-parse --short HEAD).json
 RESULT := $(RESULT)
 
-.PHONY: demo build-kernel test checks lint types imports test-unit test-unit-reference integration test-matrix fuzz bench bench-quick format clean
+.PHONY: demo build-kernel test checks lint types imports test-unit test-unit-reference integration integration-spark integration-capture test-matrix fuzz bench bench-quick format clean
 
 $(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/transcode/*.pyx capture/transcode/*.pxd apply_spark/*.pyx apply_spark/*.pxd)
 	$(PYTHON) -m venv $(VENV)
@@ -25,9 +25,11 @@ build-kernel: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	$(BIN)/python -c 'import apply_spark.avro_decoder, capture.transcode.kernel'
 
-# Half of the time of `integration` is waiting for servers: the rest runs beside it.
+# Most of the time of an integration test is waiting for servers: three things run side by side, on servers of their own.
 test: $(VENV)/.installed
-	$(MAKE) --no-print-directory -j2 checks integration
+	$(MAKE) --no-print-directory -j3 integration-spark integration-capture checks
+
+integration: integration-spark integration-capture
 
 checks:
 	$(MAKE) --no-print-directory lint types imports test-unit test-unit-reference
@@ -49,8 +51,11 @@ test-unit: $(VENV)/.installed
 test-unit-reference:
 	PENSTOCK_KERNEL=reference $(MAKE) test-unit
 
-integration: $(VENV)/.installed
-	$(BIN)/pytest tests/contract tests/integration tests/chaos
+integration-spark: $(VENV)/.installed
+	$(BIN)/pytest -m spark tests/contract tests/integration tests/chaos
+
+integration-capture: $(VENV)/.installed
+	$(BIN)/pytest -m 'not spark' tests/contract tests/integration tests/chaos
 
 # Every type on every version of Postgres; `make test` takes the oldest and the one that all other tests run on.
 test-matrix: $(VENV)/.installed

@@ -25,6 +25,13 @@ MakePipeline = Callable[..., Pipeline]
 Servers = tuple[LocalPostgres, LocalKafka, SparkSession]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """What needs Spark says so by its fixtures; `make test` runs the others beside it."""
+    for item in items:
+        if "spark" in item.fixturenames:
+            item.add_marker("spark")
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[LocalPostgres]:
     with LocalPostgres(settings={"max_replication_slots": "60", "max_wal_senders": "60"}) as server:

@@ -67,7 +67,9 @@ def test_a_change_that_the_broker_refuses_ends_capture_before_the_next_checkpoin
         eventually(lambda: pipeline.has_topic(f"{pipeline.name}.checkpoints"), what="the log")
         eventually(lambda: pipeline.checkpoint_lsn() > 0, what="the first checkpoint")
         pipeline.sql("insert into orders values (1, 'small')")
-        eventually(lambda: pipeline.records(topic) == 1, what="the first change")
+        covered = pipeline.wal_lsn()
+        eventually(lambda: pipeline.checkpoint_lsn() >= covered, what="a checkpoint that covers the first change")
+        assert pipeline.records(topic) == 1
         limit_records_of(kafka, topic, 1_000)
 
         with pipeline.source.transaction():
