@@ -3,7 +3,7 @@
 from setuptools import Extension, setup
 
 _FOLDER = "capture/transcode"
-_PARTS = ("avro_out", "clock", "copy_in", "kernel", "kernel_record", "pgoutput_in", "value_text")
+_PARTS = ("avro_out", "clock", "copy_in", "kernel", "kernel_batch", "kernel_record", "pgoutput_in", "value_text")
 
 setup(
     ext_modules=[
@@ -14,7 +14,7 @@ setup(
                 depends=[f"{_FOLDER}/{part}.pxd" for part in _PARTS],
                 optional=True,
             )
-            for name in ("kernel_record", "kernel", "kernel_pump")
+            for name in ("kernel_batch", "kernel_record", "kernel", "kernel_pump", "kernel_sender")
         ),
         Extension(
             "apply_spark.avro_decoder",

@@ -8,18 +8,18 @@ writes a checkpoint compares the ends of the topics with what was sent.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException
 from pydantic import ByteSize
 
 from capture.errors import RecordTooLarge
+from capture.transcode.choose import chosen_path
 from capture.transcode.contract import Records
 from schemas.connections import KafkaConfig
 from schemas.errors import LogError
 from schemas.pg_types.pg_type import ValueNotCarried
-from stores.kafka_log import durable_producer, log_error
+from stores.kafka_log import MEET_SECONDS, durable_settings, log_error
 
 _SLICE_SECONDS = 0.2
 _SLICES_BETWEEN_WARNINGS = 50
@@ -27,8 +27,6 @@ _NO_LIMIT = 2**31 - 1
 """A queue of librdkafka that is full in the middle of a batch would change the order: the bound is ours."""
 _RECORD_BYTES = 200
 """What a record takes in memory beside its value, about."""
-_ERROR = "_error"
-"""Where produce_batch writes why it did not take a record."""
 
 log = structlog.get_logger(__name__)
 
@@ -40,12 +38,11 @@ class BoundedProducer:
         self.largest = int(kafka.max_record)
         """How many bytes a record may have."""
         self._alive = alive
-        self._failure: LogError | None = None
         self._memory = int(memory)
         self._sent = 0
-        self._producer = durable_producer(
-            kafka,
+        self._sender = chosen_path().sender(
             {
+                **durable_settings(kafka),
                 "enable.gapless.guarantee": True,
                 "compression.type": "lz4",
                 "linger.ms": 20,
@@ -54,60 +51,53 @@ class BoundedProducer:
                 "message.timeout.ms": 0,  # a broker that is away is waited for
                 "queue.buffering.max.kbytes": _NO_LIMIT,
                 "queue.buffering.max.messages": 0,
-                "error_cb": self._failed,
             },
         )
+        self._sender.meet(MEET_SECONDS)
 
-    def send_batch(self, topic: str, records: Records, size: int) -> None:
-        """Queues the records, whose values have so many bytes together, behind those before them.
+    def send_batch(self, topic: str, records: Records) -> None:
+        """Queues the records behind those before them.
 
         Where that would be too much at once, waits first until Kafka has all that went before."""
-        needed = size + len(records) * _RECORD_BYTES
+        needed = records.size + len(records) * _RECORD_BYTES
         if self._sent + needed > self._memory:
             self.flush()
         self._sent += needed
-        if self._producer.produce_batch(topic, records, partition=0) < len(records):
-            raise self._refusal(topic, records)
+        try:
+            self._sender.send(topic, records)
+        except KafkaException as error:
+            raise self._refusal(error.args[0], topic, records) from error
         self.poll()
 
     def flush(self) -> None:
         """Returns when Kafka has every record that was sent; raises if it refused one."""
         waited = 0
-        while len(self._producer) > 0:
-            self._call(self._producer.flush, _SLICE_SECONDS)
-            self.poll()
+        while len(self._sender) > 0:
+            self._sender.flush(_SLICE_SECONDS)
+            self._check()
             self._alive()
             waited += 1
             if waited % _SLICES_BETWEEN_WARNINGS == 0:
                 log.warning(
-                    "waiting for kafka", waited_seconds=round(waited * _SLICE_SECONDS), unsent=len(self._producer)
+                    "waiting for kafka", waited_seconds=round(waited * _SLICE_SECONDS), unsent=len(self._sender)
                 )
         self._sent = 0
         self.poll()
 
     def poll(self) -> None:
-        self._call(self._producer.poll, 0)
-        if self._failure is not None:
-            raise self._failure
+        self._sender.poll()
+        self._check()
 
     def drop_unsent(self) -> None:
         """For a stop inside a transaction: what no checkpoint will cover need not arrive. The producer's last act."""
-        self._producer.purge()
+        self._sender.purge()
 
-    def _refusal(self, topic: str, records: Records) -> ValueNotCarried | LogError:
-        error, size = next((record[_ERROR], len(record["value"] or b"")) for record in records if _ERROR in record)
-        refused = cast("KafkaError", error)
-        if refused.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            return RecordTooLarge(size, self.largest)
-        return log_error(refused, f"sending to {topic}")
+    def _check(self) -> None:
+        failure = self._sender.failure
+        if failure is not None:
+            raise log_error(failure, "a record")
 
-    def _call(self, poll_or_flush: Callable[[float], int], seconds: float) -> None:
-        try:
-            poll_or_flush(seconds)
-        except KafkaException as error:  # a producer that has ended
-            raise log_error(error.args[0], "a record") from error
-
-    def _failed(self, error: KafkaError) -> None:
-        """Called for whatever librdkafka notices; a broker that is away is no failure."""
-        if error.fatal() and self._failure is None:
-            self._failure = log_error(error, "a record")
+    def _refusal(self, error: KafkaError, topic: str, records: Records) -> ValueNotCarried | LogError:
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            return RecordTooLarge(max(len(record["value"] or b"") for record in records.dicts), self.largest)
+        return log_error(error, f"sending to {topic}")

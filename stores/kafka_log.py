@@ -20,7 +20,7 @@ from schemas.connections import KafkaConfig
 from schemas.errors import LogError, Retry
 
 _POLL_SECONDS = 0.5
-_MEET_SECONDS = 2.0
+MEET_SECONDS = 2.0
 
 
 class BrokerUnreachable(LogError):
@@ -110,11 +110,15 @@ def log_error(error: KafkaError, what: str) -> LogError:
 
 def durable_producer(config: KafkaConfig, settings: Mapping[str, object]) -> Producer:
     """An idempotent producer that has met its broker: one that has not asks for its id half a second later."""
-    always = {"acks": "all", "enable.idempotence": True, "log_level": 0}
-    producer = Producer(config.client_settings() | always | dict(settings))
+    producer = Producer({**durable_settings(config), **settings})
     with suppress(KafkaException):  # one that is away is waited for when something is sent
-        producer.list_topics(timeout=_MEET_SECONDS)
+        producer.list_topics(timeout=MEET_SECONDS)
     return producer
+
+
+def durable_settings(config: KafkaConfig) -> dict[str, str | int | float | bool]:
+    """Of every producer of penstock."""
+    return config.client_settings() | {"acks": "all", "enable.idempotence": True, "log_level": 0}
 
 
 class KafkaLog:
@@ -265,7 +269,7 @@ class KafkaLog:
                 }
             )
         with suppress(KafkaException):  # one that is away is waited for when something is read
-            self._consumer.list_topics(topic, timeout=_MEET_SECONDS)  # it looks a new topic up once a second by itself
+            self._consumer.list_topics(topic, timeout=MEET_SECONDS)  # it looks a new topic up once a second by itself
         self._consumer.assign([TopicPartition(topic, 0, start)])
         return self._consumer
 

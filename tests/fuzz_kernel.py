@@ -31,7 +31,6 @@ from capture.pgoutput.messages import (
 )
 from capture.pgoutput.stream import XLogData, decode_frame
 from capture.transcode.choose import REFERENCE_PATH, kernel_path
-from capture.transcode.contract import Records
 from capture.transcode.reference import Origin, Record
 from schemas.errors import PenstockError
 from schemas.identifiers import TableId
@@ -186,9 +185,9 @@ def _copy_row(pumping: Pumping) -> Call:
 
 def _copy_rows(pumping: Pumping) -> Call:
     def call(messages: memoryview | bytes) -> str:
-        rows: Records = []
+        rows = pumping.path.batch()
         used = pumping.tables[_TABLE].transcoder.copy_rows(messages, replace(_AT), rows)
-        return f"rows: {used} {rows}"
+        return f"rows: {used} {rows.dicts}"
 
     return call
 

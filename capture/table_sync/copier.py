@@ -79,7 +79,7 @@ def copy_range(
     command = copy_command(job.table, part).as_bytes(session)
     size, next_report = 0, time.monotonic() + _REPORT_SECONDS
     for batch in copied_rows(wire_of(session.pgconn), command, source.transcoder, origin, source.alive):
-        source.producer.send_batch(job.topic, batch.records, batch.size)
+        source.producer.send_batch(job.topic, batch)
         size += batch.size
         if time.monotonic() >= next_report:
             source.alive()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import NamedTuple
 
 import psycopg
 
+from capture.transcode.choose import chosen_path
 from capture.transcode.contract import Records, TableTranscoder
 from capture.transcode.reference import Origin
 from capture.wire import Inbox, Wire
@@ -18,16 +18,9 @@ _PASSED = frozenset((b"H", b"c", b"C", b"N", b"S", b"A"))
 """CopyOutResponse, CopyDone, CommandComplete, and what may come at any time: notices and settings."""
 
 
-class Batch(NamedTuple):
-    """Some records, and how many bytes their values have."""
-
-    records: Records
-    size: int
-
-
 def copied_rows(
     wire: Wire, command: bytes, transcoder: TableTranscoder, origin: Origin, alive: Callable[[], None]
-) -> Iterator[Batch]:
+) -> Iterator[Records]:
     """The rows that COPY gives, each at the next ordinal. `alive` is called while Postgres makes us wait.
 
     A session that raised an error here is of no more use."""
@@ -38,19 +31,18 @@ def copied_rows(
         while not ended:
             if not inbox.receive(_PATIENCE_SECONDS):
                 alive()
-            records: Records = []
-            size = _read(inbox, transcoder, origin, records)
+            records = chosen_path().batch()
+            _read(inbox, transcoder, origin, records)
             while (kind := inbox.take_control()) is not None:
                 ended = kind == _READY
                 if not ended and kind not in _PASSED:
                     raise psycopg.OperationalError("unexpected message from the server during COPY")
-                size += _read(inbox, transcoder, origin, records)
+                _read(inbox, transcoder, origin, records)
             if records:
-                yield Batch(records, size)
+                yield records
 
 
-def _read(inbox: Inbox, transcoder: TableTranscoder, origin: Origin, records: Records) -> int:
+def _read(inbox: Inbox, transcoder: TableTranscoder, origin: Origin, records: Records) -> None:
     with inbox.unread() as unread:
-        used, size = transcoder.copy_rows(unread, origin, records)
+        used = transcoder.copy_rows(unread, origin, records)
     inbox.use(used)
-    return size

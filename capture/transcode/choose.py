@@ -8,13 +8,13 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import structlog
 
-from capture.transcode import pump, reference
-from capture.transcode.contract import Pump, TableTranscoder
+from capture.transcode import pump, reference, sender
+from capture.transcode.contract import Pump, Records, Sender, TableTranscoder
 from schemas.identifiers import Epoch, PipelineName, SchemaId
 from schemas.table import TableSchema
 
@@ -26,10 +26,12 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Path:
-    """The constructors of transcoders and of pumps, which fit together."""
+    """The constructors of transcoders, pumps, batches and senders, which fit together."""
 
     transcoder: Callable[..., TableTranscoder]
     pump: Callable[..., Pump]
+    batch: Callable[[], Records]
+    sender: Callable[[Mapping[str, object]], Sender]
 
 
 def transcoder(
@@ -50,13 +52,18 @@ def chosen_path() -> Path:
 def kernel_path() -> Path | None:
     """The compiled path; None where it is not installed."""
     try:
-        from capture.transcode import kernel, kernel_pump  # noqa: PLC0415 -- optional extensions
+        from capture.transcode import (  # noqa: PLC0415 -- optional extensions
+            kernel,
+            kernel_batch,
+            kernel_pump,
+            kernel_sender,
+        )
     except ImportError:
         return None
-    return Path(kernel.KernelTranscoder, kernel_pump.KernelPump)
+    return Path(kernel.KernelTranscoder, kernel_pump.KernelPump, kernel_batch.KernelBatch, kernel_sender.KernelSender)
 
 
-REFERENCE_PATH = Path(reference.Transcoder, pump.Pump)
+REFERENCE_PATH = Path(reference.Transcoder, pump.Pump, sender.Batch, sender.Sender)
 
 
 @functools.cache

@@ -1,9 +1,11 @@
-"""What both paths promise: the transcoder of a table, and the pump that a stream runs through."""
+"""What both paths promise: the transcoder of a table, the pump that a stream runs through, and the sender behind it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
+
+from confluent_kafka import KafkaError
 
 from capture.pgoutput.messages import ColumnValue
 from capture.transcode.reference import Origin, Record
@@ -11,10 +13,25 @@ from schemas.envelope import Op
 from schemas.identifiers import SchemaId, TableId
 from schemas.table import TableSchema
 
-Records: TypeAlias = list[dict[str, bytes | None]]
-"""Keys and values, as produce_batch takes them."""
-Send: TypeAlias = Callable[[str, Records, int], None]
-"""Takes a topic, records in their order, and how many bytes their values have; may wait."""
+
+class Records(Protocol):
+    """Records in their order, on their way to one topic."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes the values have."""
+
+    @property
+    def dicts(self) -> list[dict[str, bytes | None]]:
+        """As produce_batch takes them: `key` and `value`."""
+
+    def __len__(self) -> int: ...
+
+    def add(self, key: bytes | None, value: bytes) -> None: ...
+
+
+Send: TypeAlias = Callable[[str, Records], None]
+"""Takes a topic and records for it; may wait."""
 
 
 class TableTranscoder(Protocol):
@@ -41,11 +58,10 @@ class TableTranscoder(Protocol):
     def copy_row(self, line: memoryview | bytes | bytearray, origin: Origin) -> Record:
         """The record of one row of COPY in text format, its newline included."""
 
-    def copy_rows(self, messages: memoryview | bytes | bytearray, origin: Origin, rows: Records) -> tuple[int, int]:
-        """The records of the CopyData messages that come first, appended to `rows` as produce_batch takes them.
+    def copy_rows(self, messages: memoryview | bytes | bytearray, origin: Origin, rows: Records) -> int:
+        """Adds the records of the CopyData messages that come first to `rows`, which are of the transcoder's path.
 
-        Returns how many bytes it read, and how many bytes the values have: it stops before what is cut off or no
-        CopyData. `origin.ordinal` moves on."""
+        Returns how many bytes it read: it stops before what is cut off or no CopyData. `origin.ordinal` moves on."""
 
 
 class PumpedTable(Protocol):
@@ -107,3 +123,28 @@ class Pump(Protocol):
 
     def reset(self) -> None:
         """A checkpoint covers what was counted."""
+
+
+class Sender(Protocol):
+    """An idempotent producer in one thread, which librdkafka's threads serve."""
+
+    def __len__(self) -> int:
+        """Records that Kafka has not confirmed."""
+
+    @property
+    def failure(self) -> KafkaError | None:
+        """What ended the producer, if something did."""
+
+    def meet(self, seconds: float) -> None:
+        """Asks the broker for its topics, whatever it answers: one that was never asked delays the first record."""
+
+    def send(self, topic: str, records: Records) -> None:
+        """Queues records of the sender's path. Raises KafkaException for the first that it does not take."""
+
+    def poll(self) -> None: ...
+
+    def flush(self, seconds: float) -> None:
+        """Waits at most so long until Kafka has confirmed all."""
+
+    def purge(self) -> None:
+        """Forgets what Kafka has not confirmed."""

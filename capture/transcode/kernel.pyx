@@ -12,6 +12,7 @@ from libc.stdint cimport int64_t
 
 from capture.transcode.avro_out cimport put_bytes, put_long, put_raw
 from capture.transcode.copy_in cimport read_copy_row
+from capture.transcode.kernel_batch cimport KernelBatch
 from capture.transcode.kernel_record cimport KernelOrigin, RecordWriter
 from capture.transcode.pgoutput_in cimport (
     IS_NULL, IS_UNCHANGED, Field, Input,
@@ -58,7 +59,7 @@ cdef class KernelTranscoder(RecordWriter):
         PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
         try:
             open_input(&source, &view, offset)
-            return self.record_of(&source, self._known(origin))
+            return self._taken_with_key() if self.write_change(&source, self._known(origin)) else None
         finally:
             PyBuffer_Release(&view)
 
@@ -68,18 +69,18 @@ cdef class KernelTranscoder(RecordWriter):
         PyObject_GetBuffer(line, &view, PyBUF_SIMPLE)
         try:
             read_copy_row(<const unsigned char *> view.buf, view.len, self._new, self._count, &self._unescaped)
-            return self._record(self._read, NULL, self._new, self._known(origin))
+            self._put_value(self._read, NULL, self._new, self._known(origin))
+            return self._taken_with_key()
         finally:
             PyBuffer_Release(&view)
 
-    def copy_rows(self, messages, origin, list rows):
-        """The records of the CopyData messages that come first, appended to `rows` as produce_batch takes them.
+    def copy_rows(self, messages, origin, KernelBatch rows not None):
+        """Adds the records of the CopyData messages that come first to `rows`.
 
-        Returns how many bytes it read, and how many bytes the values have: it stops before what is cut off or no
-        CopyData. `origin.ordinal` moves on."""
+        Returns how many bytes it read: it stops before what is cut off or no CopyData. `origin.ordinal` moves on."""
         cdef Py_buffer view
         cdef const unsigned char *data
-        cdef Py_ssize_t at = 0, size, written = 0, row = PyBytes_GET_SIZE(self._head) + 1, ordinal_at, tail
+        cdef Py_ssize_t at = 0, size, row = PyBytes_GET_SIZE(self._head) + 1, ordinal_at, tail
         cdef int64_t ordinal = origin.ordinal
         cdef bytes rest
         cdef const char *same
@@ -107,12 +108,10 @@ cdef class KernelTranscoder(RecordWriter):
                 put_raw(&self._out, same + row + 1, ordinal_at - row - 1)
                 put_long(&self._out, ordinal)
                 put_raw(&self._out, same + tail, PyBytes_GET_SIZE(rest) - tail)
-                key, value = self._taken_with_key()
-                rows.append({"key": key, "value": value})
-                written += PyBytes_GET_SIZE(value)
+                self.give(rows)
                 ordinal += 1
                 at += 1 + size
-            return at, written
+            return at
         finally:
             origin.ordinal = ordinal
             PyBuffer_Release(&view)
@@ -126,8 +125,8 @@ cdef class KernelTranscoder(RecordWriter):
 
     # ---- messages to fields
 
-    cdef object record_of(self, Input *source, KernelOrigin origin):
-        """What `change` gives, of a message that begins where `source` does."""
+    cdef int write_change(self, Input *source, KernelOrigin origin) except -1:
+        """Writes the value of what begins where `source` does: 1, or 0 for a move."""
         cdef int tag = read_byte(source)
         if tag == c'I':
             return self._insert_message(source, origin)
@@ -137,7 +136,7 @@ cdef class KernelTranscoder(RecordWriter):
             return self._delete_message(source, origin)
         raise malformed("The message is not a change of a row", 0)
 
-    cdef object _insert_message(self, Input *source, KernelOrigin origin):
+    cdef int _insert_message(self, Input *source, KernelOrigin origin) except -1:
         cdef Py_ssize_t count
         cdef int tag
         read_unsigned(source, 4)
@@ -147,9 +146,10 @@ cdef class KernelTranscoder(RecordWriter):
         count = read_tuple(source, self._new, self._count)
         finish(source)
         self._check_count(count)
-        return self._record(self._create, NULL, self._new, origin)
+        self._put_value(self._create, NULL, self._new, origin)
+        return 1
 
-    cdef object _delete_message(self, Input *source, KernelOrigin origin):
+    cdef int _delete_message(self, Input *source, KernelOrigin origin) except -1:
         cdef Py_ssize_t count
         cdef int tag
         read_unsigned(source, 4)
@@ -159,9 +159,10 @@ cdef class KernelTranscoder(RecordWriter):
         count = read_tuple(source, self._old, self._count)
         finish(source)
         self._check_count(count)
-        return self._record(self._delete, self._old, NULL, origin)
+        self._put_value(self._delete, self._old, NULL, origin)
+        return 1
 
-    cdef object _update_message(self, Input *source, KernelOrigin origin):
+    cdef int _update_message(self, Input *source, KernelOrigin origin) except -1:
         cdef Py_ssize_t old_count = self._count, count, i
         cdef int tag, kind
         cdef bint moved = False
@@ -179,7 +180,8 @@ cdef class KernelTranscoder(RecordWriter):
         self._check_count(old_count)
         self._check_count(count)
         if kind == c'N':
-            return self._record(self._update, NULL, self._new, origin)
+            self._put_value(self._update, NULL, self._new, origin)
+            return 1
         for i in range(self._count):
             if self._new[i].size == IS_UNCHANGED:
                 if self._keys[i] or kind == c'O':
@@ -187,8 +189,9 @@ cdef class KernelTranscoder(RecordWriter):
             elif self._keys[i] and not same(&self._old[i], &self._new[i]):
                 moved = True
         if moved:
-            return None
-        return self._record(self._update, self._old if kind == c'O' else NULL, self._new, origin)
+            return 0
+        self._put_value(self._update, self._old if kind == c'O' else NULL, self._new, origin)
+        return 1
 
     cdef int _check_count(self, Py_ssize_t count) except -1:
         if count != self._count:

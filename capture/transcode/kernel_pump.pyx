@@ -6,10 +6,10 @@ to its caller, who decodes them on the reference path. So it has no errors of it
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
 
 from capture.transcode.kernel cimport KernelTranscoder
+from capture.transcode.kernel_batch cimport KernelBatch
 from capture.transcode.kernel_record cimport KernelOrigin
 from capture.transcode.pgoutput_in cimport Input, malformed
 
@@ -40,14 +40,6 @@ cdef class _Count:
     cdef int64_t rows, size
 
 
-cdef class _Batch:
-    cdef list records
-    cdef Py_ssize_t size
-
-    def __cinit__(self):
-        self.records = []
-
-
 cdef class KernelPump:
     """The same interface as the reference Pump."""
 
@@ -63,7 +55,7 @@ cdef class KernelPump:
     cdef bint _errored
     cdef KernelTranscoder _transcoder
     cdef _Count _count
-    cdef _Batch _batch
+    cdef KernelBatch _batch
     cdef dict _counts, _batches
 
     def __init__(self, tables, send, Py_ssize_t largest, int64_t safe, int64_t commit_ts, int64_t full):
@@ -86,7 +78,8 @@ cdef class KernelPump:
 
     def send(self, table, key, value):
         self._look_up(table)
-        self._put(key, value)
+        self._count_in(0 if key is None else len(key), len(value))
+        self._batch.add(key, value)
         self._hand_on()
 
     def moved(self):
@@ -131,16 +124,18 @@ cdef class KernelPump:
     cdef int _change(self, const unsigned char *data, Py_ssize_t size) except -1:
         cdef int64_t relation = _big_endian(data + HEAD + 1, 4)
         cdef Input source = Input(data + HEAD, size - HEAD, 0)
+        cdef Py_ssize_t key, value
         if relation != self._relation:
             self._look_up(self._tables[relation])
             self._relation = relation
         if self._errored:
             return 0
         self.origin.lsn = _big_endian(data + 1, 8)
-        record = self._transcoder.record_of(&source, self.origin)
-        if record is None:
+        if not self._transcoder.write_change(&source, self.origin):
             return 0
-        self._put((<tuple> record)[0], <bytes> (<tuple> record)[1])
+        key, value = self._transcoder.key_size(), self._transcoder.value_size()
+        self._count_in(key, value)
+        self._transcoder.give(self._batch)
         self.origin.ordinal += 1
         return 1
 
@@ -169,25 +164,21 @@ cdef class KernelPump:
             self._count = self._counts[topic, self._transcoder.schema_id] = _Count()
         self._batch = self._batches.get(topic)
         if self._batch is None:
-            self._batch = self._batches[topic] = _Batch()
+            self._batch = self._batches[topic] = KernelBatch()
         return 0
 
-    cdef int _put(self, key, bytes value) except -1:
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(value), whole = size
-        if key is not None:
-            whole += PyBytes_GET_SIZE(<bytes> key)
-        if whole > self._largest:
-            raise RecordTooLarge(whole, self._largest)
-        self._batch.records.append({"key": key, "value": value})
-        self._batch.size += size
+    cdef int _count_in(self, Py_ssize_t key, Py_ssize_t value) except -1:
+        """A record that is not too large."""
+        if key + value > self._largest:
+            raise RecordTooLarge(key + value, self._largest)
         self._count.rows += 1
-        self._count.size += size
+        self._count.size += value
         self.rows += 1
         return 0
 
     cdef int _hand_on(self) except -1:
         batches, self._batches = self._batches, {}
         for topic, batch in batches.items():
-            if (<_Batch> batch).records:
-                self._send(topic, (<_Batch> batch).records, (<_Batch> batch).size)
+            if (<KernelBatch> batch).count:
+                self._send(topic, batch)
         return 0

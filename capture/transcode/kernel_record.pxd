@@ -4,6 +4,7 @@
 from libc.stdint cimport int64_t
 
 from capture.transcode.avro_out cimport Buffer
+from capture.transcode.kernel_batch cimport KernelBatch
 from capture.transcode.pgoutput_in cimport Field
 
 
@@ -31,7 +32,10 @@ cdef class RecordWriter:
     cdef Buffer _out
     cdef Buffer _unescaped
 
-    cdef tuple _record(self, bytes op, Field *before, Field *after, KernelOrigin origin)
+    cdef Py_ssize_t key_size(self) noexcept
+    cdef Py_ssize_t value_size(self) noexcept
+    cdef int give(self, KernelBatch batch) except -1
+    cdef void _put_key(self, unsigned char *to) noexcept
     cdef tuple _taken_with_key(self)
     cdef bytes _taken(self)
     cdef int _put_value(self, bytes op, Field *before, Field *after, KernelOrigin origin) except -1

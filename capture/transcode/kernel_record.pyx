@@ -15,6 +15,7 @@ from capture.transcode.avro_out cimport (
     Buffer, give_back, put_byte, put_bytes, put_double, put_float, put_hex, put_long, put_raw, put_some_long,
 )
 from capture.transcode.clock cimport floor_thousandth, read_clock
+from capture.transcode.kernel_batch cimport KernelBatch
 from capture.transcode.pgoutput_in cimport IS_UNCHANGED, Field
 from capture.transcode.value_text cimport (
     is_utf8, read_date, read_double, read_integer, read_time, read_timestamp,
@@ -92,29 +93,48 @@ cdef class RecordWriter:
         PyMem_Free(self._out.data)
         PyMem_Free(self._unescaped.data)
 
-    cdef tuple _record(self, bytes op, Field *before, Field *after, KernelOrigin origin):
-        """Key and value. A column has the same bytes in both, so the key is put together from pieces of the value."""
-        self._put_value(op, before, after, origin)
-        return self._taken_with_key()
+    # The value stands in `_out`. A column has the same bytes in the key, which is put together from pieces of the value.
 
-    cdef tuple _taken_with_key(self):
-        cdef Py_ssize_t size, i
-        cdef bytes key
-        cdef char *to
+    cdef Py_ssize_t key_size(self) noexcept:
+        """0: the table has no key."""
+        cdef Py_ssize_t i, size
         if self._key_head is None:
-            return None, self._taken()
+            return 0
         size = PyBytes_GET_SIZE(self._key_head)
         for i in range(self._count):
             if self._keys[i]:
                 size += self._ends[i] - self._starts[i]
-        key = PyBytes_FromStringAndSize(NULL, size)
-        to = PyBytes_AS_STRING(key)
-        size = PyBytes_GET_SIZE(self._key_head)
+        return size
+
+    cdef Py_ssize_t value_size(self) noexcept:
+        return self._out.size
+
+    cdef int give(self, KernelBatch batch) except -1:
+        """Adds the record to the batch."""
+        cdef Py_ssize_t key = self.key_size()
+        batch.begin(key, self._out.size)
+        if key:
+            self._put_key(batch.bytes.data + batch.bytes.size)
+            batch.bytes.size += key
+        put_raw(&batch.bytes, self._out.data, self._out.size)
+        give_back(&self._out)
+        give_back(&self._unescaped)
+        return 0
+
+    cdef void _put_key(self, unsigned char *to) noexcept:
+        cdef Py_ssize_t i, size = PyBytes_GET_SIZE(self._key_head)
         memcpy(to, PyBytes_AS_STRING(self._key_head), size)
         for i in range(self._count):
             if self._keys[i]:
                 memcpy(to + size, self._out.data + self._starts[i], self._ends[i] - self._starts[i])
                 size += self._ends[i] - self._starts[i]
+
+    cdef tuple _taken_with_key(self):
+        cdef Py_ssize_t size = self.key_size()
+        cdef bytes key = None
+        if size:
+            key = PyBytes_FromStringAndSize(NULL, size)
+            self._put_key(<unsigned char *> PyBytes_AS_STRING(key))
         return key, self._taken()
 
     cdef bytes _taken(self):

@@ -6,8 +6,9 @@ from capture.errors import RecordTooLarge
 from capture.pgoutput.decoder import decode
 from capture.pgoutput.messages import Begin, Commit
 from capture.pgoutput.stream import XLogData, decode_frame
-from capture.transcode.contract import PumpedTable, PumpedTables, Records, Send
+from capture.transcode.contract import PumpedTable, PumpedTables, Send
 from capture.transcode.reference import COPY_HEADER, Origin, relation_of
+from capture.transcode.sender import Batch
 from schemas.errors import MalformedMessage
 from schemas.identifiers import SchemaId
 
@@ -28,7 +29,7 @@ class Pump:
         self._send = send
         self._largest = largest
         self._moved: dict[tuple[str, SchemaId], tuple[int, int]] = {}
-        self._batches: dict[str, tuple[Records, int]] = {}
+        self._batches: dict[str, Batch] = {}
 
     def run(self, messages: memoryview | bytes) -> memoryview | None:
         view = memoryview(messages)
@@ -101,9 +102,7 @@ class Pump:
         self.table = table
         if len(key or b"") + len(value) > self._largest:
             raise RecordTooLarge(len(key or b"") + len(value), self._largest)
-        records, size = self._batches.get(table.topic, ([], 0))
-        records.append({"key": key, "value": value})
-        self._batches[table.topic] = (records, size + len(value))
+        self._batches.setdefault(table.topic, Batch()).add(key, value)
         place = (table.topic, table.transcoder.schema_id)
         rows, size = self._moved.get(place, (0, 0))
         self._moved[place] = (rows + 1, size + len(value))
@@ -111,5 +110,5 @@ class Pump:
 
     def _hand_on(self) -> None:
         batches, self._batches = self._batches, {}
-        for topic, (records, size) in batches.items():
-            self._send(topic, records, size)
+        for topic, records in batches.items():
+            self._send(topic, records)

@@ -11,7 +11,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import fastavro
 
@@ -44,6 +44,12 @@ class Origin:
     lsn: int
     ordinal: int
     snapshot: str = "false"
+
+
+class RecordSink(Protocol):
+    """Takes records one by one."""
+
+    def add(self, key: bytes | None, value: bytes) -> None: ...
 
 
 class Transcoder:
@@ -154,14 +160,11 @@ class Transcoder:
         """The record of one row of COPY in text format, its newline included."""
         return self._record(Op.READ, None, decode_copy_row(bytes(line), len(self._fields)), origin)
 
-    def copy_rows(
-        self, messages: memoryview | bytes | bytearray, origin: Origin, rows: list[dict[str, bytes | None]]
-    ) -> tuple[int, int]:
-        """The records of the CopyData messages that come first, appended to `rows` as produce_batch takes them.
+    def copy_rows(self, messages: memoryview | bytes | bytearray, origin: Origin, rows: RecordSink) -> int:
+        """Adds the records of the CopyData messages that come first to `rows`.
 
-        Returns how many bytes it read, and how many bytes the values have: it stops before what is cut off or no
-        CopyData. `origin.ordinal` moves on."""
-        at = written = 0
+        Returns how many bytes it read: it stops before what is cut off or no CopyData. `origin.ordinal` moves on."""
+        at = 0
         while len(messages) - at >= COPY_HEADER.size:
             kind, size = COPY_HEADER.unpack_from(messages, at)
             if kind != b"d":
@@ -170,12 +173,10 @@ class Transcoder:
                 raise MalformedMessage("A message of COPY is shorter than its length", offset=at)
             if len(messages) - at - 1 < size:
                 break
-            key, value = self.copy_row(messages[at + COPY_HEADER.size : at + 1 + size], origin)
-            rows.append({"key": key, "value": value})
-            written += len(value)
+            rows.add(*self.copy_row(messages[at + COPY_HEADER.size : at + 1 + size], origin))
             origin.ordinal += 1
             at += 1 + size
-        return at, written
+        return at
 
     def _record(
         self, op: Op, before: Sequence[ColumnValue] | None, after: Sequence[ColumnValue] | None, origin: Origin

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import closing
+from typing import TypeAlias
 
 import psycopg
 import pytest
@@ -28,6 +29,7 @@ from schemas.lsn import Lsn
 from schemas.pg_types.pg_type import ValueNotCarried
 from stores.kafka_log import KafkaLog
 
+Record: TypeAlias = dict[str, bytes | None]
 PUBLICATION = PublicationName("copied_rows")
 CLOCK = 1_700_000_000_000_000_000
 
@@ -49,9 +51,9 @@ def session(postgres: LocalPostgres) -> Iterator[psycopg.Connection]:
         yield session
 
 
-def read_both_ways(session: psycopg.Connection, command: bytes) -> list[Records | str]:
+def read_both_ways(session: psycopg.Connection, command: bytes) -> list[list[Record] | str]:
     (table,) = published_tables(session, PUBLICATION)
-    found: list[Records | str] = []
+    found: list[list[Record] | str] = []
     for way in (PlainWire, LibpqWire):
         dsn = session.info.dsn
         with closing(psycopg.connect(dsn, password=session.info.password, autocommit=True)) as mine:
@@ -60,11 +62,11 @@ def read_both_ways(session: psycopg.Connection, command: bytes) -> list[Records 
             origin = snapshot_origin(Lsn(77), CLOCK // 1000)
             batches = copied_rows(way(mine.pgconn), command, transcoder, origin, lambda: None)
             try:
-                read = [batch for batch in batches if batch.records]
+                read = list(batches)
             except psycopg.Error as error:
                 found.append(str(error.sqlstate))
                 continue
-            records = [record for batch in read for record in batch.records]
+            records = [record for batch in read for record in batch.dicts]
             assert sum(batch.size for batch in read) == sum(len(record["value"] or b"") for record in records)
             assert origin.ordinal == len(records)
             assert mine.execute("select 1").fetchone() == (1,), "the session goes on"
@@ -113,10 +115,20 @@ def make_topic(kafka: LocalKafka, settings: dict[str, str]) -> str:
     return name
 
 
-def some_records(count: int, size: int) -> Records:
-    return [{"key": b"k%d" % i, "value": bytes(size)} for i in range(count)]
+@pytest.fixture(params=["kernel", "reference"])
+def either_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the kernel is not installed both are the reference path."""
+    monkeypatch.setenv(choose.KERNEL, request.param)
 
 
+def records_of(*values: bytes, key: bytes | None = None) -> Records:
+    records = choose.chosen_path().batch()
+    for value in values:
+        records.add(key, value)
+    return records
+
+
+@pytest.mark.usefixtures("either_path")
 def test_more_than_may_wait_is_waited_for_and_arrives_once_and_in_order(kafka: LocalKafka, topic: str) -> None:
     config = KafkaConfig(bootstrap_servers=kafka.bootstrap_servers, max_record=ByteSize(1024**2))
     waits = []
@@ -124,9 +136,9 @@ def test_more_than_may_wait_is_waited_for_and_arrives_once_and_in_order(kafka: L
     most = 0
 
     for batch in range(20):
-        records: Records = [{"key": None, "value": b"%d" % (batch * 1_000 + i) + bytes(500)} for i in range(1_000)]
-        sender.send_batch(topic, records, 1_000 * 505)
-        most = max(most, len(sender._producer))
+        records = records_of(*(b"%d" % (batch * 1_000 + i) + bytes(500) for i in range(1_000)))
+        sender.send_batch(topic, records)
+        most = max(most, len(sender._sender))
     sender.flush()
 
     assert waits
@@ -136,21 +148,23 @@ def test_more_than_may_wait_is_waited_for_and_arrives_once_and_in_order(kafka: L
     assert [int(value.rstrip(b"\0")) for value in values] == list(range(20_000))
 
 
+@pytest.mark.usefixtures("either_path")
 def test_a_record_that_is_too_large_for_the_producer_names_the_setting(kafka: LocalKafka, topic: str) -> None:
     config = KafkaConfig(bootstrap_servers=kafka.bootstrap_servers, max_record=ByteSize(1024**2))
     sender = BoundedProducer(config, ByteSize(1024**2), lambda: None)
 
     with pytest.raises(ValueNotCarried) as caught:
-        sender.send_batch(topic, some_records(1, 2 * 1024**2), 2 * 1024**2)
+        sender.send_batch(topic, records_of(bytes(2 * 1024**2), key=b"k"))
 
     assert "kafka.max_record" in caught.value.solution
 
 
+@pytest.mark.usefixtures("either_path")
 def test_a_record_that_the_broker_refuses_fails_the_copy(kafka: LocalKafka) -> None:
     topic = make_topic(kafka, {"max.message.bytes": "1000"})
     sender = BoundedProducer(KafkaConfig(bootstrap_servers=kafka.bootstrap_servers), ByteSize(1024**2), lambda: None)
 
-    sender.send_batch(topic, [{"key": None, "value": secrets.token_bytes(50_000)}], 50_000)
+    sender.send_batch(topic, records_of(secrets.token_bytes(50_000)))
 
     with pytest.raises(LogError):
         sender.flush()

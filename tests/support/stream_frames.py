@@ -70,6 +70,7 @@ class Pumping:
         left = self.pump.run(messages_of(*frames))
         return None if left is None else bytes(left)
 
-    def _send(self, topic: str, records: Records, size: int) -> None:
-        assert size == sum(len(record["value"] or b"") for record in records)
-        self.sent += [(topic, record["key"], record["value"] or b"") for record in records]
+    def _send(self, topic: str, records: Records) -> None:
+        sent = [(topic, record["key"], record["value"] or b"") for record in records.dicts]
+        assert (len(records), records.size) == (len(sent), sum(len(value) for *_, value in sent))
+        self.sent += sent

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capture.transcode.choose import REFERENCE_PATH, kernel_path
-from capture.transcode.contract import TableTranscoder
+from capture.transcode.choose import REFERENCE_PATH, Path, kernel_path
+from capture.transcode.contract import Records, TableTranscoder
 from capture.transcode.reference import Origin
 from schemas.errors import MalformedMessage
 from schemas.identifiers import Epoch, PipelineName, SchemaId
@@ -19,17 +19,15 @@ from tests.support.builders import a_column, a_table, copy_line
 TABLES = [a_table(), a_table(a_column("note"), a_column("n", 23))]
 NOW = 1_700_000_000_123_456_789
 PATHS = [path for path in (REFERENCE_PATH, kernel_path()) if path is not None]
-Make = Callable[[int], TableTranscoder]
+Make = Callable[[int], tuple[TableTranscoder, Records]]
 
 
 @pytest.fixture(scope="module", params=PATHS, ids=["reference", "kernel"][: len(PATHS)])
 def make(request: pytest.FixtureRequest) -> Make:
-    def made(table: int) -> TableTranscoder:
+    def made(table: int) -> tuple[TableTranscoder, Records]:
         ids = (SchemaId(7), SchemaId(8) if TABLES[table].key else None)
-        found: TableTranscoder = request.param.transcoder(
-            PipelineName("shop"), "d", TABLES[table], ids, Epoch(3), lambda: NOW
-        )
-        return found
+        path: Path = request.param
+        return path.transcoder(PipelineName("shop"), "d", TABLES[table], ids, Epoch(3), lambda: NOW), path.batch()
 
     return made
 
@@ -64,26 +62,29 @@ def test_rows_in_one_call_are_the_rows_one_by_one(
     if not TABLES[table].key:
         expected = [(None, value) for _, value in expected]
     together = b"".join(map(copy_data, lines))
-    found: list[dict[str, bytes | None]] = []
+    transcoder, found = make(table)
     origin = an_origin(ordinal)
 
-    used, size = make(table).copy_rows(memoryview(together + rest), origin, found)
+    used = transcoder.copy_rows(memoryview(together + rest), origin, found)
 
-    assert [(record["key"], record["value"]) for record in found] == expected
-    assert (used, size) == (len(together), sum(len(value) for _, value in expected))
+    assert [(record["key"], record["value"]) for record in found.dicts] == expected
+    assert (used, found.size) == (len(together), sum(len(value) for _, value in expected))
     assert origin.ordinal == ordinal + len(lines)
 
 
 def test_a_call_that_is_refused_has_counted_the_rows_before(make: Make) -> None:
-    origin, found = an_origin(5), list[dict[str, bytes | None]]()
+    origin = an_origin(5)
+    transcoder, found = make(0)
 
     with pytest.raises(MalformedMessage):
-        make(0).copy_rows(copy_data(b"1\tx\n") + copy_data(b"1\n"), origin, found)
+        transcoder.copy_rows(copy_data(b"1\tx\n") + copy_data(b"1\n"), origin, found)
 
     assert len(found) == 1
     assert origin.ordinal == 6
 
 
 def test_a_length_that_does_not_hold_itself_is_refused(make: Make) -> None:
+    transcoder, found = make(0)
+
     with pytest.raises(MalformedMessage):
-        make(0).copy_rows(b"d\0\0\0\3abc", an_origin(0), [])
+        transcoder.copy_rows(b"d\0\0\0\3abc", an_origin(0), found)
