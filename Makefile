@@ -25,7 +25,7 @@ build-kernel: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	$(BIN)/python -c 'import apply_spark.avro_decoder, capture.transcode.kernel'
 
-# Most of the time of an integration test is waiting for servers: three things run side by side, on servers of their own.
+# Most of the time of an integration test is waiting for servers: four processes run side by side, on servers of their own.
 test: $(VENV)/.installed
 	$(MAKE) --no-print-directory -j3 integration-spark integration-capture checks
 
@@ -55,7 +55,7 @@ integration-spark: $(VENV)/.installed
 	$(BIN)/pytest -m spark tests/contract tests/integration tests/chaos
 
 integration-capture: $(VENV)/.installed
-	$(BIN)/pytest -m 'not spark' tests/contract tests/integration tests/chaos
+	$(BIN)/pytest --numprocesses 2 --dist worksteal -m 'not spark' tests/contract tests/integration tests/chaos
 
 # Every type on every version of Postgres; `make test` takes the oldest and the one that all other tests run on.
 test-matrix: $(VENV)/.installed
