@@ -21,8 +21,8 @@ from schemas.errors import LogError
 from schemas.pg_types.pg_type import ValueNotCarried
 from stores.kafka_log import MEET_SECONDS, durable_settings, log_error
 
-_SLICE_SECONDS = 0.2
-_SLICES_BETWEEN_WARNINGS = 50
+_SLICE_SECONDS = 0.002
+_SLICES_BETWEEN_WARNINGS = 5000
 _NO_LIMIT = 2**31 - 1
 """A queue of librdkafka that is full in the middle of a batch would change the order: the bound is ours."""
 _RECORD_BYTES = 200

@@ -1,4 +1,5 @@
-"""Status updates to Postgres: often enough that the slot is kept, whatever the loop is waiting for."""
+"""What goes on with Postgres whatever the loop is waiting for: status updates, often enough that the slot is kept, and
+reading, so that the walsender need not wait, too."""
 
 from __future__ import annotations
 
@@ -11,12 +12,13 @@ from capture.acknowledgement import Acknowledgement
 from capture.metrics import ACKNOWLEDGED_LSN
 from capture.replication_connection import ReplicationConnection
 
-_SLICE_SECONDS = 0.1
+_SLICE_SECONDS = 0.001
 T = TypeVar("T")
 
 
 class Pulse:
-    """Reports what is acknowledged. `beat` may be called at any rate; it reports only when a report is due."""
+    """Reports what is acknowledged. `beat` may be called at any rate, best often while the loop waits: it takes in what
+    has come, and reports only when a report is due."""
 
     def __init__(self, connection: ReplicationConnection, acknowledgement: Acknowledgement, seconds: float) -> None:
         self._connection = connection
@@ -26,6 +28,7 @@ class Pulse:
         self._beside = ThreadPoolExecutor(1, "beside-the-pulse")
 
     def beat(self) -> None:
+        self._connection.read_ahead()
         if time.monotonic() - self._last >= self._seconds:
             self.report()
 

@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -49,6 +50,7 @@ _START_SECONDS = 1.0
 _BUSY_SECONDS = 0.005
 _UNIX_SECONDS = 0.0004
 _MANY_BYTES = 64 * 1024
+_AHEAD_BYTES = 4 * 1024**2
 
 
 def session_dsn(dsn: str, **further: str) -> str:
@@ -92,7 +94,7 @@ class ReplicationConnection:
             self._pg.finish()
             raise SourceUnreachable(f"Postgres took no replication connection: {reason}")
         self._wire = wire_of(self._pg)
-        self._inbox = Inbox(self._wire)
+        self._inbox = Inbox(self._wire, _AHEAD_BYTES)
         self._pg.nonblocking = 1
         self._woken = 0.0
         self.heard = time.monotonic()
@@ -151,10 +153,12 @@ class ReplicationConnection:
         Gives the frame at which the pump stopped, if it left one; it is valid until the next read."""
         inbox = self._inbox
         try:
-            if not inbox.has_message():
+            if inbox.has_message():
+                self.read_ahead()
+            else:
                 self._receive(timeout)
             try:
-                left = pump.run(inbox.unread())
+                left = pump.run(inbox.next(_MANY_BYTES))
             finally:
                 inbox.use(pump.used)
             kind = inbox.take_control() if left is None else None
@@ -165,6 +169,13 @@ class ReplicationConnection:
         except psycopg.Error as error:
             raise source_error(error, "streaming") from error
         return None if left is None else decode_frame(left)
+
+    def read_ahead(self) -> None:
+        """Takes in what has come while the stream waits for something else: a unix socket is full after two hundred
+        rows, and the walsender stands still until somebody reads. An error is met again by the next `read`."""
+        with suppress(psycopg.Error):
+            if self._inbox.receive_ahead():
+                self.heard = time.monotonic()
 
     def _receive(self, timeout: float) -> None:
         """Takes in what has come, or what comes before the timeout (seconds).

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -25,6 +26,7 @@ from capture.link import LinkWatch
 from capture.owned_publication import keep_publication
 from capture.preflight import connect, preflight, require
 from capture.producer import BoundedProducer
+from capture.promotion import PromotionWatch
 from capture.publication import published_tables
 from capture.pulse import Pulse
 from capture.replication_connection import ReplicationConnection, session_dsn
@@ -127,6 +129,15 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
     changes = {topic for topic in kafka.topics() if topics.table_of_changes(topic) is not None}
     writer.open(taken.start, changes, last[1].commit_ts if last else 0, control_from)
     store.set_source(CAPTURE, taken.source)  # not before the opening: until then the topics are those of the old one
+    if taken.from_standby:
+        stack.enter_context(
+            PromotionWatch(
+                session_dsn(config.source.dsn.get_secret_value()),
+                slot_name(config.pipeline),
+                connection.backend_pid,
+                lambda timeline: store.set_source(CAPTURE, replace(taken.source, timeline=timeline)),
+            )
+        )
     log.info("capture started", start_lsn=str(taken.start), epoch=epoch, log_id=log_id)
 
     control = Tail(config.kafka, topics.control, control_from)

@@ -55,6 +55,7 @@ class TakenSlot:
     source: SourceIdentity
     anew: bool
     """What was captured before has no continuation here: a new log begins, and every table is copied."""
+    from_standby: bool
 
 
 def find_slot(connection: psycopg.Connection, name: SlotName) -> SlotState | None:
@@ -128,7 +129,7 @@ def take_slot(
     for attempt in stamina.retry_context(on=SlotInUse, attempts=_START_ATTEMPTS, timeout=30.0, wait_max=1.0):
         with attempt:
             connection.start(name, config.source.publication, start)
-    return TakenSlot(start, server.identity, anew)
+    return TakenSlot(start, server.identity, anew, server.is_standby)
 
 
 def _slot_lsn(

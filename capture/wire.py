@@ -150,16 +150,25 @@ class LibpqWire:
 
 
 class Inbox:
-    """What has come over a wire and is not used yet. A message is whole in it, however large it is."""
+    """What has come over a wire and is not used yet. A message is whole in it, however large it is.
 
-    def __init__(self, wire: Wire) -> None:
+    `room` is how many bytes it takes in before they are used, a larger message aside."""
+
+    def __init__(self, wire: Wire, room: int = _CHUNK) -> None:
         self._wire = wire
-        self._buffer = bytearray(_CHUNK)
+        self._room = room
+        self._buffer = bytearray(room)
         self._begin = self._end = 0
 
     def unread(self) -> memoryview:
         """Valid until the next `receive`."""
         return memoryview(self._buffer)[self._begin : self._end]
+
+    def next(self, size: int) -> memoryview:
+        """The first so many bytes of `unread`, or more, so that a message that is whole there is whole here."""
+        if self.has_message():
+            size = max(size, self._needed())
+        return self.unread()[:size]
 
     def use(self, size: int) -> None:
         """So many bytes of `unread` are done with."""
@@ -174,6 +183,10 @@ class Inbox:
         self._make_room()
         return self._take_in() or (bool(select.select([self._wire.socket], [], [], seconds)[0]) and self._take_in())
 
+    def receive_ahead(self) -> bool:
+        """Takes in what has come behind what is unread, which stays where it is; never waits."""
+        return self._end < len(self._buffer) and self._take_in()
+
     def take_control(self) -> bytes | None:
         """Uses the next message if it is whole and not CopyData, and gives its letter. Raises the server's error."""
         if not self.has_message() or self._buffer[self._begin] == _COPY_DATA[0]:
@@ -186,7 +199,7 @@ class Inbox:
         return kind
 
     def _take_in(self) -> bool:
-        with memoryview(self._buffer)[self._end :] as room:
+        with memoryview(self._buffer)[self._end : self._end + _CHUNK] as room:
             size = self._wire.receive(room)
         self._end += size
         return size > 0
@@ -201,8 +214,9 @@ class Inbox:
     def _make_room(self) -> None:
         """Moves what is left to the front, with room for the message that it begins; a large room is not kept."""
         there = self._end - self._begin
-        size = max(_CHUNK, self._needed()) if there >= _HEADER.size else _CHUNK
-        if self._begin or len(self._buffer) != size:
+        needed = max(_CHUNK, self._needed()) if there >= _HEADER.size else _CHUNK
+        size = max(self._room, needed)
+        if size - self._begin < max(needed, size // 2) or len(self._buffer) != size:
             rest = self._buffer[self._begin : self._end]
             if len(self._buffer) != size:
                 self._buffer = bytearray(size)

@@ -186,3 +186,31 @@ def test_another_server_is_refused_and_after_a_resync_the_destination_equals_it(
 
     assert "This is another server" in refusal.reason
     assert "source.dsn" in refusal.solution
+
+
+def test_a_standby_that_is_promoted_under_a_running_capture_is_followed_and_a_restart_goes_on(
+    kafka: LocalKafka, tmp_path: Path
+) -> None:
+    """The connection outlives the promotion (16 and later): the timeline that is remembered must move with it."""
+    with LocalPostgres(17) as server, a_running_pipeline(server, kafka, tmp_path) as (pipeline, before):
+        server.stop()
+        (server.directory / "data" / "standby.signal").touch()
+        server.start()
+        eventually(lambda: walsenders(server) == 1, what="the stream from the standby")
+        with psycopg.connect(server.dsn(), autocommit=True) as admin:
+            admin.execute("select pg_promote()")
+        pipeline.reconnect()
+        pipeline.sql("insert into t select i, 'after' from generate_series(1001, 2000) i")
+        pipeline.assert_captured()
+
+        pipeline.stop_capture()
+        pipeline.start_capture()
+
+        pipeline.sql("insert into t values (3000, 'once more')")
+        assert pipeline.assert_captured().log_id == before.log_id
+
+
+def walsenders(server: LocalPostgres) -> int:
+    with psycopg.connect(server.dsn(), autocommit=True) as admin:
+        row = admin.execute("select count(*) from pg_stat_replication").fetchone()
+    return row[0] if row else 0

@@ -273,6 +273,8 @@ class Pipeline:
         config, name, target = self.config(), TableName("public", table), self.wal_lsn()
 
         def found() -> Mirror | None:
+            if self.capture is not None and self.capture.process.poll():
+                raise self.capture.failure()
             seen = mirror(config.kafka, config.pipeline, name)
             return seen if seen is not None and seen.lsn >= target else None
 

@@ -6,6 +6,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from random import Random
 from typing import cast
 
 import psycopg
@@ -83,6 +84,60 @@ def test_a_message_larger_than_a_chunk_is_whole_and_its_room_is_given_back(
     received(server, inbox, message(b"d", b"small"))
     assert inbox.unread() == message(b"d", b"small")
     assert len(inbox._buffer) == CHUNK
+
+
+def test_what_comes_ahead_leaves_what_is_unread_in_its_place(ends: tuple[socket.socket, PlainWire]) -> None:
+    server, wire = ends
+    inbox, first, second = Inbox(wire), message(b"d", b"first"), message(b"d", b"second")
+    received(server, inbox, first)
+    held = inbox.next(1)
+
+    server.sendall(second)
+    assert inbox.receive_ahead()
+
+    assert held == first, "a message is given whole, and stays valid"
+    assert inbox.unread() == first + second
+
+
+def test_an_inbox_that_is_full_takes_nothing_ahead_until_it_is_used(ends: tuple[socket.socket, PlainWire]) -> None:
+    server, wire = ends
+    inbox, one = Inbox(wire), message(b"d", bytes(CHUNK - 5))
+    received(server, inbox, one)
+    while len(inbox.unread()) < len(one):
+        assert inbox.receive(1.0)
+    server.sendall(message(b"d", b"next"))
+
+    assert not inbox.receive_ahead()
+
+    inbox.use(len(one))
+    assert inbox.receive(1.0)
+    assert inbox.unread() == message(b"d", b"next")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_messages_are_whole_and_in_order_whether_they_came_ahead_or_not(seed: int) -> None:
+    random = Random(seed)  # noqa: S311 -- no secret
+    bodies = [random.randbytes(random.choice([0, 10, 5_000, 150_000])) for _ in range(30)]
+    server, client = socket.socketpair()
+    with server, client:
+        wire = PlainWire(cast("pq.abc.PGconn", Connection(client.fileno())))
+        inbox, found, left = Inbox(wire, 2 * CHUNK), list[bytes](), b"".join(message(b"d", each) for each in bodies)
+        while left or inbox.has_message():
+            piece, left = left[:60_000], left[60_000:]
+            server.sendall(piece)
+            while piece and not (inbox.receive_ahead() if inbox.has_message() else inbox.receive(1.0)):
+                found.append(_taken(inbox))  # no room ahead: some of it is used first
+            if inbox.has_message() and (not left or random.random() < 0.5):
+                found.append(_taken(inbox))
+        wire.close()
+
+    assert found == bodies
+
+
+def _taken(inbox: Inbox) -> bytes:
+    begun = bytes(inbox.next(1))
+    inbox.use(len(begun))
+    return begun[5:]
 
 
 def test_other_messages_are_told_by_their_letter_and_data_is_left(ends: tuple[socket.socket, PlainWire]) -> None:
