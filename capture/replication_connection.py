@@ -96,7 +96,6 @@ class ReplicationConnection:
         self._wire = wire_of(self._pg)
         self._inbox = Inbox(self._wire, _AHEAD_BYTES)
         self._pg.nonblocking = 1
-        self._woken = 0.0
         self.heard = time.monotonic()
         """When the server last sent anything."""
 
@@ -180,28 +179,24 @@ class ReplicationConnection:
     def _receive(self, timeout: float) -> None:
         """Takes in what has come, or what comes before the timeout (seconds).
 
-        The walsender sends each row by itself, and to be woken for each costs both sides more than the row does. So
-        when the last wake-up was a moment ago, the next is put off, by 5 ms at most. After a pause the first bytes wake
-        us at once, but what of their transaction comes behind them may wait so long."""
-        if self._inbox.receive(0):
-            self.heard = time.monotonic()
-            return
-        if time.monotonic() - self._woken < _BUSY_SECONDS:
+        The walsender sends each row by itself, and to be woken for each, or to read a few at a time, costs both sides
+        more than the rows do. So when something came a moment ago, more is let come first, for 5 ms at most. After a
+        pause the first bytes wake us at once, but what of their transaction comes behind them may wait so long."""
+        if time.monotonic() - self.heard < _BUSY_SECONDS:
             self._let_more_come()
-        came = self._inbox.receive(timeout)
-        self._woken = time.monotonic()
-        if came:
-            self.heard = self._woken
+        if self._inbox.receive(timeout):
+            self.heard = time.monotonic()
 
     def _let_more_come(self) -> None:
-        """Until so many bytes wait, where the socket can tell; a unix socket is full after about a millisecond."""
+        """A unix socket is full after about two milliseconds, so there it is a short nap. Over TCP what has come is
+        read at once, since segments that pile up cost the walsender CPU; if nothing has, until many bytes wait."""
         wire = self._wire.socket
         if wire.family == socket.AF_UNIX:
             time.sleep(_UNIX_SECONDS)
-            return
-        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _MANY_BYTES)
-        select.select([wire], [], [], _BUSY_SECONDS)
-        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        elif not select.select([wire], [], [], 0)[0]:
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _MANY_BYTES)
+            select.select([wire], [], [], _BUSY_SECONDS)
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 
     def report(self, flushed: Lsn, *, ask_for_reply: bool = False) -> None:
         """Sends a standby status update: WAL before `flushed` may go."""
