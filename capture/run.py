@@ -153,6 +153,8 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
         log=sync_kafka,
         registrar=Registrar(config.pipeline, sync_kafka, SchemaTopic(config.kafka, sync_kafka, topics.schemas)),
         stop=threading.Event(),
+        reached=lambda: writer.lsn,
+        end=stop.set,
     )
     watch = SlotWalWatch(
         session_dsn(config.source.dsn.get_secret_value()),
