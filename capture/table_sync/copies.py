@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing import connection
 from typing import TypeAlias
@@ -111,15 +111,6 @@ class TableCopying:
 
 
 @dataclass(frozen=True)
-class RangeDone:
-    """Kafka has all of a range."""
-
-    copy: TableCopying
-    part: CopyRange
-    copied: Copied
-
-
-@dataclass(frozen=True)
 class Ended:
     """A copy of a table that is no longer under way, and why. None: its worker died without a word."""
 
@@ -127,16 +118,18 @@ class Ended:
     outcome: Report | None
 
 
-Event: TypeAlias = RangeDone | Ended
+RangeDone: TypeAlias = Callable[[TableCopying, CopyRange, Copied], None]
+"""Called when Kafka has all of a range, before its worker gets another one: so at most one range of each is unknown."""
 Assignment: TypeAlias = tuple[TableCopying, CopyRange]
 
 
 class Copies:
     """All copies of an epoch. One thread uses it."""
 
-    def __init__(self, settings: WorkerSettings, most_workers: int) -> None:
+    def __init__(self, settings: WorkerSettings, most_workers: int, range_done: RangeDone) -> None:
         self._settings = settings
         self._most_workers = most_workers
+        self._range_done = range_done
         self._tables: list[TableCopying] = []
         self._busy: dict[Worker, Assignment] = {}
         self._idle: list[Worker] = []
@@ -158,16 +151,16 @@ class Copies:
         for copy in [each for each in self._tables if each.name == table]:
             self._end(copy)
 
-    def tend(self, *, expecting: bool) -> list[Event]:
+    def tend(self, *, expecting: bool) -> list[Ended]:
         """Takes reports, gives ranges to workers that are free, and lets go of workers that nobody needs.
 
         `expecting`: a snapshot is waited for, and workers that are ready for it stay."""
-        events = list(self._take_reports())
+        ended = list(self._take_reports())
         self._give_ranges()
         if not expecting and not any(copy.waiting for copy in self._tables):
             while self._idle:
                 self._idle.pop().dismiss()
-        return events
+        return ended
 
     def wait(self, seconds: float, stop: threading.Event) -> None:
         """Until a worker says something, so that none is idle for long."""
@@ -182,7 +175,7 @@ class Copies:
         while self._idle:
             self._idle.pop().dismiss()
 
-    def _take_reports(self) -> Iterator[Event]:
+    def _take_reports(self) -> Iterator[Ended]:
         for worker, (copy, part) in list(self._busy.items()):
             if worker not in self._busy:
                 continue  # ended with its table, in this very loop
@@ -193,7 +186,7 @@ class Copies:
                 self._idle.append(worker)
                 copy.done[part] = outcome
                 del copy.running[part]
-                yield RangeDone(copy, part, outcome)
+                self._range_done(copy, part, outcome)
             elif outcome is not None or not alive:
                 self._end(copy)
                 yield Ended(copy, outcome)

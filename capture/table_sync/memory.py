@@ -10,17 +10,33 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
+import structlog
+
 from capture.table_sync.resume import Interrupted
 from schemas.checkpoint import CopyFinished, CopyStarted
 from schemas.identifiers import TableName
 from schemas.lsn import Lsn
 from schemas.phases import DataSync, Errored, FinishedCopy, Init
 from stores.lifecycle import TableLifecycleStore
-from stores.state import CAPTURE, RangeOfCopy, StateStore, TableCopy
+from stores.state import CAPTURE, RangeOfCopy, SourceIdentity, StateStore, TableCopy
+
+log = structlog.get_logger(__name__)
 
 
 class SyncStore(StateStore, TableLifecycleStore, Protocol):
     """What table sync remembers with."""
+
+
+def forget_copies_under_way_elsewhere(store: SyncStore, source: SourceIdentity) -> None:
+    """A copy does not go on after a promotion: its snapshots may be above the place where the new timeline began, and
+    show transactions that the new server never had."""
+    known = store.source(CAPTURE)
+    if known is None or known.timeline == source.timeline:
+        return
+    for table, copy in store.copies().items():
+        if not copy.finished:
+            log.warning("copy was under way when its server was replaced, copying again", table=str(table))
+            store.clear_for_copy(table)
 
 
 class CopyMemory:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import assert_never
 
 import psycopg
 import structlog
@@ -27,12 +26,12 @@ from capture.publication import PublishedTable, published_tables, require_whole
 from capture.replication_connection import session_dsn
 from capture.table_sync.beginnings import Beginnings
 from capture.table_sync.copier import Copied, FileChanged
-from capture.table_sync.copies import Copies, Ended, RangeDone, Round, TableCopying, Whole
+from capture.table_sync.copies import Copies, Round, TableCopying, Whole
 from capture.table_sync.membership import why_copy, why_copy_partitions
 from capture.table_sync.memory import CopyMemory, SyncStore
 from capture.table_sync.ranges import CopyRange
 from capture.table_sync.resume import Interrupted, remembered
-from capture.table_sync.snapshot import HeldSnapshot
+from capture.table_sync.snapshot import HeldSnapshot, wal_end
 from capture.table_sync.worker import Failed, Report, WorkerSettings
 from capture.tables import Registrar
 from capture.wire import shut_down
@@ -103,7 +102,7 @@ class TableSync:
             epoch=self.epoch,
             bytes_per_second=tuning.copy_max_rate / tuning.copy_workers if tuning.copy_max_rate else None,
         )
-        self._copies = Copies(settings, tuning.copy_workers)
+        self._copies = Copies(settings, tuning.copy_workers, self._remember_range)
         self._memory = CopyMemory(self.store)
         self._topics = Topics(self.config.pipeline)
         self._beginnings = Beginnings(self.config, self.log_id, self.log, self.registrar, self._memory)
@@ -173,14 +172,8 @@ class TableSync:
                     next_look = time.monotonic() + self.config.tuning.publication_interval.total_seconds()
                 if self._waiting is not None and self._waiting.held.done():
                     self._begin_copies(session, self._waiting)
-                for event in self._copies.tend(expecting=self._waiting is not None):
-                    match event:
-                        case RangeDone(copy=copy, part=part, copied=copied):
-                            self._remember_range(copy, part, copied)
-                        case Ended(copy=copy, outcome=outcome):
-                            self._conclude(copy, outcome)
-                        case _:
-                            assert_never(event)
+                for ended in self._copies.tend(expecting=self._waiting is not None):
+                    self._conclude(ended.copy, ended.outcome)
                 self._copies.wait(_LOOK_SECONDS, self.stop)
 
     def _take_requests(self) -> None:
@@ -222,9 +215,7 @@ class TableSync:
         if not all(name in copies and copies[name].finished for name in tables):
             return
         if self._backfilled is None:
-            row = session.execute("select pg_current_wal_lsn()::text").fetchone()
-            assert row is not None  # noqa: S101 -- a function returns a row
-            self._backfilled = Lsn.parse(row[0])
+            self._backfilled = wal_end(session)
         if self.reached() >= self._backfilled:
             slot = slot_name(self.config.pipeline)
             solution = f"Drop it when the pipeline is no longer needed: select pg_drop_replication_slot('{slot}');"

@@ -52,11 +52,12 @@ def writes_all_over(pipeline: Pipeline, chance: random.Random) -> Callable[[int]
 
     def write(step: int) -> None:
         first = chance.randrange(ROWS)
+        moved = 1_000_000_000 + step * 100 - first
         pipeline.sql(
             f"update t set n = n + 1 where id between {first} and {first + 30}",
             f"delete from t where id between {first + 31} and {first + 40}",
             f"insert into t select {100_000_000 + step * 10} + i, {step}, 'new' from generate_series(0, 9) i",
-            f"update t set id = id + 10000000 where id between {first + 41} and {first + 45}",
+            f"update t set id = {moved} + id where id between {first + 41} and {first + 45}",
             f"with gone as (delete from t where id = {first + 50} returning *) select count(*) from gone",
             f"insert into t values ({first + 50}, {step}, 'came back') on conflict (id) do nothing",
         )
