@@ -51,7 +51,7 @@ def readings(pipeline: Pipeline, table: str, generation: Lsn) -> Counter[Reading
 
 def logged(pipeline: Pipeline, event: str, table: str) -> list[dict[str, Any]]:
     """What capture said of a table, in all of its lives."""
-    logs = sorted(pipeline.folder.glob("capture*.log"))
+    logs = sorted(pipeline.folder.glob("capture*.log"), key=lambda log: (len(log.name), log.name))
     lines = [line for log in logs for line in log.read_text().splitlines() if f'"{event}"' in line]
     entries = [json.loads(line) for line in lines]
     return [entry for entry in entries if entry["table"] == str(TableName("public", table))]
