@@ -6,7 +6,7 @@ SECONDS ?= 0
 RESULT ?= benchmarks/results/$(shell date -u +%F)-$(shell git rev-parse --short HEAD).json
 RESULT := $(RESULT)
 
-.PHONY: demo build-kernel test checks lint types imports test-unit test-unit-reference integration integration-spark integration-capture test-matrix fuzz bench bench-quick format clean
+.PHONY: demo build-kernel test checks lint types imports test-unit test-unit-reference integration integration-spark integration-capture test-matrix test-resume fuzz bench bench-quick format clean
 
 $(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/transcode/*.pyx capture/transcode/*.pxd apply_spark/*.pyx apply_spark/*.pxd)
 	$(PYTHON) -m venv $(VENV)
@@ -60,6 +60,10 @@ integration-capture: $(VENV)/.installed
 # Every type on every version of Postgres; `make test` takes the oldest and the one that all other tests run on.
 test-matrix: $(VENV)/.installed
 	PENSTOCK_TEST_POSTGRES_VERSIONS=14,15,16,17,18 $(BIN)/pytest tests/integration/test_all_types.py
+
+# Ten kills of capture during a copy of two million rows; `make test` does two on 200,000. PENSTOCK_TEST_SEED repeats a run.
+test-resume: $(VENV)/.installed
+	PENSTOCK_TEST_RESUME_ROWS=2000000 PENSTOCK_TEST_RESUME_KILLS=10 $(BIN)/pytest -s tests/chaos/test_resumed_copies.py -k again_and_again
 
 # Nightly; `make test` does the same for a bounded time.
 fuzz: $(VENV)/.installed

@@ -1,4 +1,9 @@
-"""Copied rows from their topic to Arrow, piece by piece: while one piece is written, Spark reads the next."""
+"""Copied rows from their topic to Arrow, piece by piece: while one piece is written, Spark reads the next.
+
+A copy that was interrupted and resumed has some keys more than once, in a piece and in different ones. Its rows are
+written as upserts. Which image of a key is written does not matter: images differ only where the row was changed after
+the first snapshot, and all changes since then are applied, whole, before the table is Ready.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +11,47 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import NamedTuple, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from apply_spark.arrow_decode import ArrowDecoder, is_chosen, raw_here
 from apply_spark.decode import decoded_copy
+from apply_spark.destination import TableChanges
 from apply_spark.errors import RecordDamaged, TableFailed
+from apply_spark.fold import fold, is_simple, latest, only_rows
 from apply_spark.progress import TableProgress
 from apply_spark.read import OffsetRange, checked, raw_records
+from apply_spark.rows import ArrowRows, Rows, SparkRows
 from schemas.connections import KafkaConfig
-from schemas.envelope import copy_reader_schema
+from schemas.envelope import Op, copy_reader_schema
 from schemas.errors import LogError
+from schemas.table import TableSchema
 from schemas.topics import Topics
 from stores.kafka_log import KafkaLog
 from stores.schema_topic import SchemaTopic
+
+
+def upserts(spark: SparkSession, rows: pa.Table, schema: TableSchema) -> TableChanges:
+    """Copied rows, with the one column `row`, as changes: every key once."""
+    count = rows.num_rows
+    images = pa.table(
+        {
+            "commit_lsn": pa.array(np.zeros(count, dtype=np.int64)),
+            "ordinal": pa.array(np.arange(count)),
+            "op": pa.repeat(Op.READ.value, count),
+            "before": pa.nulls(count, rows.schema.field("row").type),
+            "after": rows["row"],
+        }
+    )
+    found = only_rows(count)
+    folded: Rows
+    if is_simple(images, schema, found):
+        folded = ArrowRows(spark, latest(images, schema, found))
+    else:
+        folded = SparkRows(fold(spark.createDataFrame(images), schema, found))
+    return TableChanges(schema, truncate=False, rows=folded, partial=False)
 
 
 class _Ahead(NamedTuple):

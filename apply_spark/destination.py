@@ -13,7 +13,8 @@ from schemas.table import TableSchema
 
 @dataclass(frozen=True)
 class TableChanges:
-    """What an interval does to one table, folded: first the truncate, then every row at most once.
+    """What an interval, or a piece of a resumed copy, does to one table, folded: first the truncate, then every row at
+    most once.
 
     With a key, `rows` has the columns `deleted` (boolean), `key` (struct of the key columns), `row` (struct of all
     columns; null where deleted) and, where `partial`, `missing` (names of fields that were never sent) and `base` (the
@@ -56,7 +57,9 @@ class Destination(Protocol):
         """Leaves the table there, empty, in this shape."""
 
     def write_table_rows(self, schema: TableSchema, rows: Rows, progress: Progress) -> None:
-        """Appends copied rows, with the one column `row`."""
+        """Appends copied rows, with the one column `row`; never a key twice.
+
+        A copy that was interrupted and resumed has some keys twice: its rows come as upserts, by `write_events`."""
 
     def write_events(self, batch: Batch) -> None:
         """Writes the changes of all tables and the progress. Raises TableFailed where one table cannot be written;

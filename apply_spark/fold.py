@@ -49,6 +49,11 @@ def contents_columns() -> list[Column]:
     ]
 
 
+def only_rows(rows: int) -> Contents:
+    """Of copied rows: whole, and nothing else."""
+    return Contents(rows=rows, partial=0, takes_away=0, moves=0, truncated_at=None)
+
+
 def is_simple(rows: pa.Table, schema: TableSchema, contents: Contents) -> bool:
     """Whether `latest` folds them: sent whole, with a key of which equal values have equal bytes."""
     image = rows.schema.field("after").type

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+import pyarrow as pa
 import structlog
 from pyspark.sql import SparkSession
 
 from apply_spark.config import ApplyTuning
-from apply_spark.copies import CopyReader
+from apply_spark.copies import CopyReader, upserts
 from apply_spark.destination import Batch, Destination
 from apply_spark.errors import RowsMissing, TableFailed
 from apply_spark.feedback import FeedbackSender
@@ -199,12 +200,19 @@ class Applier:
             )
             copied += rows.num_rows
             after = self._copied(progress, table, end, copied)
-            self._destination.write_table_rows(self._schema(table), ArrowRows(self._parts.spark, rows), after)
+            self._write_copied(table, rows, after)
             COPIED_ROWS.labels(self._destination.name).inc(copied - table.copied)
         else:
             after = self._copied(progress, table, end, copied)
             self._destination.save_progress(after)
         self._reached(after)
+
+    def _write_copied(self, table: TableProgress, rows: pa.Table, after: Progress) -> None:
+        schema, spark = self._schema(table), self._parts.spark
+        if table.repeats:
+            self._destination.write_events(Batch((upserts(spark, rows, schema),), after))
+        else:
+            self._destination.write_table_rows(schema, ArrowRows(spark, rows), after)
 
     def _piece(self, table: TableProgress) -> int:
         """How many rows of a copy are within the budget, by its average row."""

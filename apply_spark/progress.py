@@ -41,6 +41,11 @@ class TableProgress:
     last_snapshot: Lsn = NOWHERE
 
     @property
+    def repeats(self) -> bool:
+        """Whether a key may come more than once on the copy topic: the copy was interrupted and resumed."""
+        return self.last_snapshot > self.generation
+
+    @property
     def moves(self) -> bool:
         """Whether the table takes part in intervals, given that it stands where the destination stands."""
         return isinstance(self.phase, Ready | SyncDone)

@@ -36,6 +36,30 @@ class SourceConfig(BaseModel, frozen=True, extra="forbid"):
     )
 
 
+class CopyMode(enum.Enum):
+    """What a pipeline carries: the rows that are there, the changes from now on, or both."""
+
+    COPY_AND_STREAM = "copy and stream"
+    COPY_ONLY = "copy only"
+    STREAM_ONLY = "stream only"
+
+
+class CopiesConfig(BaseModel, frozen=True, extra="forbid"):
+    """Which tables are copied when they are first met."""
+
+    mode: CopyMode = Field(
+        default=CopyMode.COPY_AND_STREAM,
+        description="`copy and stream`: the rows of a table, then its changes. `copy only`: capture ends, with exit "
+        "code 0, once Kafka has every copy and the changes until then. `stream only`: no table is copied.",
+    )
+    tables: tuple[str, ...] = Field(
+        default=("*",),
+        description="Patterns of the tables that are copied, as `schema.table` with `*` and `?`; `!` before one takes "
+        'tables away: `["*", "!public.log"]`. The others begin empty at the destination, and get the changes from '
+        "the moment they are met.",
+    )
+
+
 class OnLostSlot(enum.Enum):
     """What to do when WAL that is still needed is gone."""
 
@@ -54,6 +78,12 @@ class CaptureTuning(BaseModel, frozen=True, extra="forbid"):
     )
     copy_range_size: ByteSize = Field(
         default=ByteSize(32 * 1024**2), ge=8192, description="A table is not divided into ranges smaller than this."
+    )
+    copy_max_rate: ByteSize | None = Field(
+        default=None,
+        ge=1024,
+        description="Most bytes that all copies together write to Kafka in a second; each worker has an even share. "
+        "Left out: as fast as it goes.",
     )
     checkpoint_interval: timedelta = Field(
         default=timedelta(milliseconds=500), description="Longest time between two checkpoints while changes flow."
@@ -88,6 +118,7 @@ class CaptureConfig(BaseModel, frozen=True, extra="forbid"):
     source: SourceConfig
     kafka: KafkaConfig
     acknowledge: AcknowledgeConfig = AcknowledgeConfig()
+    copies: CopiesConfig = CopiesConfig()
     tuning: CaptureTuning = CaptureTuning()
     destinations: tuple[DestinationName, ...] = Field(
         default=(), description="Whose feedback the policies `destinations` and `bounded` wait for."

@@ -30,6 +30,11 @@ SLOT_WAL_HOLDER = Gauge("penstock_capture_slot_wal_holder", "1 for who holds the
 COPIED_ROWS = Gauge("penstock_capture_copied_rows", "Rows copied of the current generation.", ["table"])
 COPIED_BYTES = Gauge("penstock_capture_copied_bytes", "Avro bytes copied of the current generation.", ["table"])
 COPIED_SHARE = Gauge("penstock_capture_copied_ratio", "How much of the table is copied, by blocks.", ["table"])
+COPY_LEFT = Gauge(
+    "penstock_capture_copy_left_seconds",
+    "Time until the copy is done, as fast as it was so far; NaN: unknown.",
+    ["table"],
+)
 
 for _unknown_yet in (SLOT_WAL_LIMIT, SLOT_WAL_LEFT, SLOT_WAL_LIMIT_TIME):
     _unknown_yet.set(math.inf)  # 0 would alarm

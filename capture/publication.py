@@ -22,6 +22,7 @@ from schemas.table import Column, ReplicaIdentity, TableSchema
 class TableFile:
     """A relation that holds rows: a table, or a leaf of a partitioned one."""
 
+    id: TableId
     name: TableName
     blocks: int
     """How many there were when somebody looked; there may be more by now."""
@@ -44,6 +45,8 @@ class PublishedTable:
     row_filter: str | None
     partitioned: bool
     size: int
+    toastable: bool
+    """Whether a value of one of its rows may be stored apart, and then be left out of an update."""
 
     @property
     def name(self) -> TableName:
@@ -55,7 +58,8 @@ select c.oid::bigint as id, n.nspname as schema, c.relname as name, c.relreplide
        c.relkind = 'p' as partitioned, {columns} as published_columns, {row_filter} as row_filter,
        {filenode} as filenode,
        (select coalesce(sum(pg_relation_size(f.relid)), 0)::bigint from {files} f) as size,
-       (select json_agg(json_build_object('schema', s.nspname, 'name', k.relname,
+       exists (select from {files} f join pg_class k on k.oid = f.relid where k.reltoastrelid <> 0) as toastable,
+       (select json_agg(json_build_object('id', k.oid::bigint, 'schema', s.nspname, 'name', k.relname,
                                           'blocks', coalesce(pg_relation_size(k.oid), 0)
                                                     / current_setting('block_size')::int,
                                           'divisible', k.relkind = 'r' and k.relam = (select oid from pg_am
@@ -189,6 +193,7 @@ def _published(row: dict[str, Any], version: int, types: CatalogTypes) -> Publis
         row_filter=row["row_filter"],
         partitioned=row["partitioned"],
         size=row["size"],
+        toastable=row["toastable"],
     )
 
 
@@ -196,7 +201,10 @@ def _files(rows: list[dict[str, Any]]) -> tuple[TableFile, ...]:
     """None of them if one may not be read: who may read a partitioned table need not be allowed to read its leaves."""
     if not all(row["readable"] for row in rows):
         return ()
-    return tuple(TableFile(TableName(row["schema"], row["name"]), row["blocks"], row["divisible"]) for row in rows)
+    return tuple(
+        TableFile(TableId(row["id"]), TableName(row["schema"], row["name"]), row["blocks"], row["divisible"])
+        for row in rows
+    )
 
 
 def _is_published(column: dict[str, Any], listed: list[str] | None, *, trusted: bool) -> bool:

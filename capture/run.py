@@ -33,6 +33,7 @@ from capture.replication_connection import ReplicationConnection, session_dsn
 from capture.slot_wal import SlotWalWatch
 from capture.slots import find_slot, take_slot
 from capture.streaming import Stream
+from capture.table_sync.memory import forget_copies_under_way_elsewhere
 from capture.table_sync.sync import TableSync
 from capture.tables import Registrar, StreamTables
 from schemas.checkpoint import Checkpoint
@@ -108,6 +109,7 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
         lambda oids: _catalog_types(session, oids),
     )
     _recreate_lost_topics(store, kafka, topics)
+    forget_copies_under_way_elsewhere(store, taken.source)
     for name, copy in store.copies().items():
         if copy.log_id == log_id:
             tables.remember_copy(name, copy.generation, copy.schema_id)
@@ -153,6 +155,8 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
         log=sync_kafka,
         registrar=Registrar(config.pipeline, sync_kafka, SchemaTopic(config.kafka, sync_kafka, topics.schemas)),
         stop=threading.Event(),
+        reached=lambda: writer.lsn,
+        end=stop.set,
     )
     watch = SlotWalWatch(
         session_dsn(config.source.dsn.get_secret_value()),

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from apply_spark.config import ApplyConfig, ApplyTuning, DestinationConfig
-from capture.config import CaptureConfig, CaptureTuning, SourceConfig
+from capture.config import CaptureConfig, CaptureTuning, CopiesConfig, SourceConfig
 from console.embedded_broker import running_broker
 from console.environment import Variable, overrides
 from schemas.acknowledge import AcknowledgeConfig
@@ -77,6 +77,7 @@ class PenstockToml(BaseModel, frozen=True, extra="forbid"):
         default=None, description="Leave the section out: `penstock run` then starts an embedded broker."
     )
     acknowledge: AcknowledgeConfig = AcknowledgeConfig()
+    copies: CopiesConfig = CopiesConfig()
     capture: CaptureTuning = CaptureTuning()
     apply: ApplyTuning = ApplyTuning()
     state: StateSection = StateSection()
@@ -138,6 +139,7 @@ class Config:
             source=self.source,
             kafka=self.kafka,
             acknowledge=self.settings.acknowledge,
+            copies=self.settings.copies,
             tuning=self.settings.capture,
             destinations=tuple(self.destinations),
             state_path=str(self.path.parent / state.expanduser()),

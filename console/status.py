@@ -10,6 +10,8 @@ What is measured:
   lacks and that has rows (of that table) was committed. Exact to one checkpoint interval. Where that checkpoint is
   further back than the `_CHECKPOINTS` newest: the time since the newest commit that the destination has, for a table
   since the oldest checkpoint looked at, which is then a lower bound.
+- `rows_on_kafka` of a table that waits for its copy: records on the copy topic so far. Share and time left are known to
+  capture alone: its log and its metrics tell them.
 - `wal_growth_bytes_per_second`: see console/forecast.py. `wal_limit_seconds`: what is left until
   max_slot_wal_keep_size, divided by it; null where that would never be reached, and where too little was seen yet.
 - The clock is the source's, because commit times are; where the source does not answer, this machine's.
@@ -18,8 +20,8 @@ What is measured:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 import psycopg
@@ -84,6 +86,8 @@ class LogState:
     """The last few hundred of all destinations, oldest first."""
     switched: AcknowledgeConfig | None = None
     """The policy that an operator switched to; None: the configured one is in force."""
+    copied: Mapping[str, int] = field(default_factory=dict)
+    """How many records the copy topics have that destinations wait for."""
 
     @property
     def last(self) -> Checkpoint | None:
@@ -121,7 +125,14 @@ def read_log(log: KafkaLog, pipeline: PipelineName, wanted: Iterable[Destination
     checkpoints = accepted([Checkpoint.decode(record.value) for record in records if record.value is not None])
     newest, recent = _heard(log, pipeline, wanted)
     done = checkpoints[-1].control if checkpoints and topics.control in present else 0
-    return LogState(tuple(checkpoints), newest, recent, switched_policy(log, topics.control, done))
+    awaited = {
+        topics.copy(report.table, report.generation)
+        for feedback in newest.values()
+        for report in feedback.tables
+        if isinstance(report.phase, Init)
+    }
+    copied = {topic: ends[0] for topic, ends in log.ends(awaited & present).items()}
+    return LogState(tuple(checkpoints), newest, recent, switched_policy(log, topics.control, done), copied)
 
 
 def accepted(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
@@ -278,19 +289,21 @@ def _destination(config: Config, log: LogState, name: DestinationName, wal: Lsn 
         "lag_bytes": _behind(wal, feedback.lsn),
         "lag_seconds": _destination_seconds(feedback, log, now),
         "tables": {
-            str(report.table): _table(report, topics.changes(report.table), log, wal, now)
+            str(report.table): _table(report, topics, log, wal, now)
             for report in sorted(feedback.tables, key=lambda report: report.table)
         },
     }
 
 
-def _table(report: TableReport, topic: str, log: LogState, wal: Lsn | None, now: int) -> dict[str, Any]:
+def _table(report: TableReport, topics: Topics, log: LogState, wal: Lsn | None, now: int) -> dict[str, Any]:
+    topic = topics.changes(report.table)
     errored = report.phase if isinstance(report.phase, Errored) else None
     # Before the copy is applied there are no rows that could be late.
     started = not isinstance(report.phase, Init | DataSync)
     return {
         "phase": type(report.phase).__name__,
         "rows_copied": report.rows_copied,
+        "rows_on_kafka": log.copied.get(topics.copy(report.table, report.generation)),
         "position": str(report.lsn),
         "generation": str(report.generation),
         "lag_bytes": _behind(wal, report.lsn) if started else None,

@@ -33,7 +33,10 @@ class CopyStarted:
 
 @dataclass(frozen=True, slots=True)
 class CopyFinished:
-    """All `rows` of the copy, `bytes` in all, lie below `ends` on the copy topic. `last`: its newest snapshot."""
+    """All `rows` of the copy, `bytes` in all, lie below `ends` on the copy topic. `last`: its newest snapshot.
+
+    Where `last` is above `generation`, the copy was interrupted and resumed: `rows` counts what earlier attempts left,
+    too, and a key may come more than once."""
 
     table: TableName
     generation: Lsn

@@ -19,6 +19,7 @@ from schemas.phases import Catchup, ForbiddenTransition, Init, Phase, SyncWait, 
 from stores.errors import NothingToRollBack, PhaseNotStored, SchemaVersionConflict, StoreClosed, StoreUnreadable
 from stores.relations import (
     COPIES,
+    COPY_RANGES,
     DESTINATION_TABLES,
     MAPPINGS,
     PHASES,
@@ -36,7 +37,7 @@ from stores.relations import (
     V,
 )
 from stores.schema import SchemaVersion
-from stores.state import HISTORY_LIMIT, DestinationTable, Owner, SourceIdentity, TableCopy
+from stores.state import HISTORY_LIMIT, DestinationTable, Owner, RangeOfCopy, SourceIdentity, TableCopy
 
 Contents: TypeAlias = Mapping[Relation[Any, Any], Mapping[Any, Any]]
 
@@ -85,9 +86,13 @@ class _Draft:
         return self._contents[relation]
 
     def put(self, relation: Relation[K, V], key: K, value: V) -> None:
-        if self.of(relation).get(key) != value:
-            self._contents[relation] = {**self.of(relation), key: value}
-            self.changes.append(Put(relation, key, value))
+        self.put_all(relation, {key: value})
+
+    def put_all(self, relation: Relation[K, V], values: Mapping[K, V]) -> None:
+        new = {key: value for key, value in values.items() if self.of(relation).get(key) != value}
+        if new:
+            self._contents[relation] = {**self.of(relation), **new}
+            self.changes.extend(Put(relation, key, value) for key, value in new.items())
 
     def drop(self, relation: Relation[K, V], keys: Iterable[K]) -> int:
         """Drop the keys that are there; returns how many."""
@@ -95,6 +100,9 @@ class _Draft:
         self._contents[relation] = {key: value for key, value in self.of(relation).items() if key not in gone}
         self.changes.extend(Drop(relation, key) for key in gone)
         return len(gone)
+
+    def drop_ranges(self, table: TableName) -> None:
+        self.drop(COPY_RANGES, [key for key in self.of(COPY_RANGES) if key[0] == table])
 
     def drop_owned(self, relation: Relation[OwnedTable, V], table: TableName) -> None:
         """Drop what every owner has of the table."""
@@ -191,7 +199,21 @@ class CachedStore:
 
     def set_copy(self, copy: TableCopy) -> None:
         with self._writing() as draft:
+            known = draft.of(COPIES).get(copy.table)
+            if copy.finished or known is None or known.generation != copy.generation:
+                draft.drop_ranges(copy.table)
             draft.put(COPIES, copy.table, copy)
+
+    def ranges(self, table: TableName) -> list[RangeOfCopy]:
+        known = self._current().of(COPY_RANGES)
+        return sorted((part for (whose, _), part in known.items() if whose == table), key=lambda part: part.index)
+
+    def set_ranges(self, ranges: Sequence[RangeOfCopy]) -> None:
+        with self._writing() as draft:
+            copies = draft.of(COPIES)
+            open_copies = {(table, copy.generation) for table, copy in copies.items() if not copy.finished}
+            wanted = [part for part in ranges if (part.table, part.generation) in open_copies]
+            draft.put_all(COPY_RANGES, {(part.table, part.index): part for part in wanted})
 
     def destination_tables(self, owner: Owner) -> dict[TableName, DestinationTable]:
         known = self._current().of(DESTINATION_TABLES)
@@ -238,6 +260,7 @@ class CachedStore:
     def clear_for_copy(self, table: TableName) -> None:
         with self._writing() as draft:
             draft.drop(COPIES, [table])
+            draft.drop_ranges(table)
             draft.drop_owned(DESTINATION_TABLES, table)
             for key in [key for key in draft.of(PHASES) if key[1] == table]:
                 draft.put(PHASES, key, (Init(),))
@@ -245,6 +268,7 @@ class CachedStore:
     def delete_table(self, table: TableName) -> None:
         with self._writing() as draft:
             draft.drop(COPIES, [table])
+            draft.drop_ranges(table)
             draft.drop_owned(PHASES, table)
             draft.drop_owned(DESTINATION_TABLES, table)
             draft.drop_owned(MAPPINGS, table)

@@ -15,12 +15,13 @@ class TableLifecycleStore(Protocol):
     def clear_for_copy(self, table: TableName) -> None:
         """Make room for a new copy of the table.
 
-        Forgotten, at every owner: the copy, the destination tables, and the phases with their history. Every owner that
-        had a phase for the table stands at Init, with Init as its whole history, so that no rollback leads back
-        behind the copy that was forgotten; an owner that had none still has none. Every stored phase may go to Init, so
-        none is refused. Schema versions, progress and mappings stay. An unknown table is not an error."""
+        Forgotten, at every owner: the copy with its ranges, the destination tables, and the phases with their history.
+        Every owner that had a phase for the table stands at Init, with Init as its whole history, so that no rollback
+        leads back behind the copy that was forgotten; an owner that had none still has none. Every stored phase may go
+        to Init, so none is refused. Schema versions, progress and mappings stay. An unknown table is not an error."""
 
     def delete_table(self, table: TableName) -> None:
-        """Forget everything of the table at every owner: phases, copy, destination tables, mappings, schema versions.
+        """Forget everything of the table at every owner: phases, copy and its ranges, destination tables, mappings,
+        schema versions.
 
         Progress stays, as it belongs to the owners. An unknown table is not an error."""

@@ -16,7 +16,7 @@ from schemas.lsn import Lsn
 from schemas.phases import Phase, phase_from_json, phase_to_json
 from schemas.table import TableSchema
 from stores.schema import SchemaVersion
-from stores.state import DestinationTable, Owner, SchemaState, SourceIdentity, TableCopy
+from stores.state import DestinationTable, FinishedRange, Owner, RangeOfCopy, SchemaState, SourceIdentity, TableCopy
 
 Row: TypeAlias = tuple[Any, ...]
 """Text, integers and booleans, in the order of the columns."""
@@ -26,6 +26,7 @@ V = TypeVar("V")
 
 OwnedTable: TypeAlias = tuple[Owner, TableName]
 SchemaKey: TypeAlias = tuple[TableName, Lsn]
+RangeKey: TypeAlias = tuple[TableName, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,11 +96,13 @@ def _copy_to_cells(copy: TableCopy) -> Row:
         copy.fingerprint,
         copy.finished,
         copy.rows,
+        copy.log_from,
+        copy.changes_from,
     )
 
 
 def _read_copy(row: Row) -> tuple[TableName, TableCopy]:
-    schema, name, log_id, generation, schema_id, filenode, fingerprint, finished, rows = row
+    schema, name, log_id, generation, schema_id, filenode, fingerprint, finished, rows, log_from, changes_from = row
     table = TableName(schema, name)
     return table, TableCopy(
         table=table,
@@ -110,7 +113,30 @@ def _read_copy(row: Row) -> tuple[TableName, TableCopy]:
         fingerprint=fingerprint,
         finished=bool(finished),
         rows=rows,
+        log_from=log_from,
+        changes_from=changes_from,
     )
+
+
+def _range_key_to_cells(key: RangeKey) -> Row:
+    table, index = key
+    return (*table, index)
+
+
+def _range_to_cells(part: RangeOfCopy) -> Row:
+    where = (str(part.generation), part.file, part.first, part.end)
+    match part.finished:
+        case None:
+            return (*where, None, None, None, None)
+        case FinishedRange(snapshot=snapshot, rows=rows, bytes=size, topic_end=topic_end):
+            return (*where, str(snapshot), rows, size, topic_end)
+
+
+def _read_range(row: Row) -> tuple[RangeKey, RangeOfCopy]:
+    schema, name, index, generation, file, first, end, snapshot, rows, size, topic_end = row
+    finished = FinishedRange(Lsn.parse(snapshot), rows, size, topic_end) if snapshot is not None else None
+    table = TableName(schema, name)
+    return (table, index), RangeOfCopy(table, Lsn.parse(generation), index, file, first, end, finished)
 
 
 def _destination_table_to_cells(table: DestinationTable) -> Row:
@@ -181,10 +207,37 @@ PROGRESS: Relation[Owner, Lsn] = Relation(
 COPIES: Relation[TableName, TableCopy] = Relation(
     name="copies",
     key_columns=("table_schema", "table_name"),
-    value_columns=("log_id", "generation", "schema_id", "filenode", "fingerprint", "finished", "row_count"),
+    value_columns=(
+        "log_id",
+        "generation",
+        "schema_id",
+        "filenode",
+        "fingerprint",
+        "finished",
+        "row_count",
+        "log_from",
+        "changes_from",
+    ),
     key_to_cells=tuple,
     value_to_cells=_copy_to_cells,
     read=_read_copy,
+)
+COPY_RANGES: Relation[RangeKey, RangeOfCopy] = Relation(
+    name="copy_ranges",
+    key_columns=("table_schema", "table_name", "range_index"),
+    value_columns=(
+        "generation",
+        "file",
+        "first_block",
+        "end_block",
+        "snapshot",
+        "row_count",
+        "byte_count",
+        "topic_end",
+    ),
+    key_to_cells=_range_key_to_cells,
+    value_to_cells=_range_to_cells,
+    read=_read_range,
 )
 DESTINATION_TABLES: Relation[OwnedTable, DestinationTable] = Relation(
     name="destination_tables",
@@ -223,6 +276,7 @@ RELATIONS: tuple[Relation[Any, Any], ...] = (
     PHASES,
     PROGRESS,
     COPIES,
+    COPY_RANGES,
     DESTINATION_TABLES,
     MAPPINGS,
     SCHEMA_VERSIONS,

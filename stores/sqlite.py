@@ -55,6 +55,15 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
             owner text not null primary key,
             system_id text not null, database_oid integer not null, timeline integer not null) without rowid""",
     ),
+    (
+        "alter table copies add column log_from integer not null default 0",
+        "alter table copies add column changes_from integer not null default 0",
+        """create table copy_ranges (
+            table_schema text not null, table_name text not null, range_index integer not null,
+            generation text not null, file integer, first_block integer not null, end_block integer,
+            snapshot text, row_count integer, byte_count integer, topic_end integer,
+            primary key (table_schema, table_name, range_index)) without rowid""",
+    ),
 )
 """Migration n stands at place n - 1; `pragma user_version` says how many are applied. Never edit one, add one."""
 

@@ -6,6 +6,7 @@ An owner speaks for itself: capture has its memory, each destination has its own
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NewType, Protocol
 
@@ -34,6 +35,38 @@ class TableCopy:
     fingerprint: str
     finished: bool
     rows: int
+    log_from: int
+    """Where on the checkpoints topic, and on the table's change topic, its changes after the copy begin."""
+    changes_from: int
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRange:
+    """Kafka has all of a range."""
+
+    snapshot: Lsn
+    """Under which it was read."""
+    rows: int
+    bytes: int
+    topic_end: int
+    """How far the copy topic reached then, at least: a topic that is shorter has lost rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeOfCopy:
+    """A part of a table's copy that is not finished yet: some blocks of one file, or all that the table shows."""
+
+    table: TableName
+    generation: Lsn
+    index: int
+    """Its place among the ranges of the table."""
+    file: int | None
+    """The oid of a table or of a leaf; None: the table is read by its own name."""
+    first: int
+    end: int | None
+    """None: to the end of the file, wherever that is when it is read."""
+    finished: FinishedRange | None = None
+    """None: some of its rows may lie on the copy topic, or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +98,7 @@ class DestinationTable:
 
 
 class StateStore(Protocol):
-    """Phases, progress, source, copies, destination tables and mappings.
+    """Phases, progress, source, copies and their ranges, destination tables and mappings.
 
     Every method may be called from any thread. A write is durable when it returns, and nobody reads it before it is
     durable. Every write may be repeated: the second time changes nothing. Writers in several processes take turns,
@@ -107,7 +140,17 @@ class StateStore(Protocol):
         """The copy of every table that has one."""
 
     def set_copy(self, copy: TableCopy) -> None:
-        """Remember the copy in place of any other of its table, older or newer: a recreated log may begin lower."""
+        """Remember the copy in place of any other of its table, older or newer: a recreated log may begin lower.
+
+        Ranges of another generation are forgotten, and those of a copy that is finished."""
+
+    def ranges(self, table: TableName) -> list[RangeOfCopy]:
+        """How the copy of the table is divided, in the order of the ranges; empty where nobody said."""
+
+    def set_ranges(self, ranges: Sequence[RangeOfCopy]) -> None:
+        """Remember these ranges in place of those that have their places: all of them, or none.
+
+        What is not of the generation of the table's copy, or of a finished one, is left out."""
 
     def destination_tables(self, owner: Owner) -> dict[TableName, DestinationTable]:
         """By the name of the source table."""

@@ -17,6 +17,7 @@ from psycopg import sql
 from capture.producer import BoundedProducer
 from capture.publication import PublishedTable, filenode
 from capture.table_sync.membership import members
+from capture.table_sync.pace import Pace
 from capture.table_sync.ranges import CopyRange
 from capture.table_sync.rows import copied_rows
 from capture.transcode.contract import TableTranscoder
@@ -35,6 +36,8 @@ class TableJob:
     table: PublishedTable
     schema_ids: tuple[SchemaId, SchemaId | None]
     snapshot: str
+    snapshot_lsn: Lsn
+    """The moment that the snapshot shows. That of the generation, unless the copy was interrupted and goes on."""
     generation: Lsn
     topic: str
 
@@ -60,6 +63,7 @@ class Source:
     session: psycopg.Connection
     transcoder: TableTranscoder
     producer: BoundedProducer
+    pace: Pace
     alive: Callable[[], None]
 
 
@@ -74,7 +78,7 @@ def copy_range(
     if not members(job.table.filenode) <= members(filenode(session, job.table.schema.id)):
         session.execute("rollback")
         return FileChanged()
-    origin = snapshot_origin(job.generation, time.time_ns() // 1000)
+    origin = snapshot_origin(job.snapshot_lsn, time.time_ns() // 1000)
     origin.ordinal = part.first_ordinal
     command = copy_command(job.table, part).as_bytes(session)
     size, next_report = 0, time.monotonic() + _REPORT_SECONDS
@@ -85,6 +89,7 @@ def copy_range(
             source.alive()
             report(Copied(origin.ordinal - part.first_ordinal, size, final=False))
             next_report = time.monotonic() + _REPORT_SECONDS
+        source.pace.take(batch.size)
     session.execute("commit")
     source.producer.flush()
     return Copied(origin.ordinal - part.first_ordinal, size, final=True)

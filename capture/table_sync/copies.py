@@ -5,22 +5,24 @@ A table is done when its last range is, with the sums of all; a range that faile
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing import connection
 from typing import TypeAlias
 
 import structlog
 
-from capture.metrics import COPIED_BYTES, COPIED_ROWS, COPIED_SHARE
+from capture.metrics import COPIED_BYTES, COPIED_ROWS, COPIED_SHARE, COPY_LEFT
 from capture.table_sync.copier import Copied, FileChanged, TableJob
 from capture.table_sync.pool import Worker
 from capture.table_sync.ranges import CopyRange
 from capture.table_sync.snapshot import HeldSnapshot
 from capture.table_sync.worker import Failed, Report, Task, WorkerSettings
 from schemas.identifiers import TableName
+from schemas.lsn import Lsn
 
 _PROGRESS_SECONDS = 10.0
 
@@ -40,6 +42,25 @@ class Round:
             self.snapshot.close()
 
 
+@dataclass(frozen=True)
+class Whole:
+    """A copy of which Kafka has every range."""
+
+    table: TableName
+    generation: Lsn
+    last: Lsn
+    """Its newest snapshot."""
+    topic: str
+    rows: int
+    bytes: int
+    fewest_records: int
+    """That must be on the topic. More may be there only where the copy was resumed."""
+
+    @property
+    def resumed(self) -> bool:
+        return self.last > self.generation
+
+
 @dataclass(eq=False)
 class TableCopying:
     """One copy of one table: the ranges that wait, those that workers have, and what is done."""
@@ -49,7 +70,16 @@ class TableCopying:
     waiting: list[CopyRange]
     running: dict[CopyRange, Copied] = field(default_factory=dict)
     done: dict[CopyRange, Copied] = field(default_factory=dict)
+    earlier_rows: int = 0
+    """Of ranges that were done before this attempt."""
+    topic_from: int = 0
+    """Where the copy topic ended when this attempt began."""
+    began: float = field(default_factory=time.monotonic)
     logged: float = field(default_factory=time.monotonic)
+    _share_before: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._share_before = self.share
 
     @property
     def name(self) -> TableName:
@@ -63,11 +93,21 @@ class TableCopying:
     def bytes(self) -> int:
         return sum(each.bytes for each in (*self.done.values(), *self.running.values()))
 
+    def whole(self) -> Whole:
+        """Once all of its ranges are done."""
+        job, fewest = self.job, self.topic_from + self.rows - self.earlier_rows
+        return Whole(self.name, job.generation, job.snapshot_lsn, job.topic, self.rows, self.bytes, fewest)
+
     @property
     def share(self) -> float:
         """How much of the table is done, by the blocks of the ranges that are."""
         parts = [*self.done, *self.running, *self.waiting]
         return (1 + sum(part.blocks for part in self.done)) / (1 + sum(part.blocks for part in parts))
+
+    def seconds_left(self, now: float) -> float | None:
+        """If it goes on as it went since this attempt began; None while no range of it is done."""
+        gained = self.share - self._share_before
+        return (now - self.began) * (1 - self.share) / gained if gained > 0 else None
 
 
 @dataclass(frozen=True)
@@ -78,15 +118,18 @@ class Ended:
     outcome: Report | None
 
 
+RangeDone: TypeAlias = Callable[[TableCopying, CopyRange, Copied], None]
+"""Called when Kafka has all of a range, before its worker gets another one: so at most one range of each is unknown."""
 Assignment: TypeAlias = tuple[TableCopying, CopyRange]
 
 
 class Copies:
     """All copies of an epoch. One thread uses it."""
 
-    def __init__(self, settings: WorkerSettings, most_workers: int) -> None:
+    def __init__(self, settings: WorkerSettings, most_workers: int, range_done: RangeDone) -> None:
         self._settings = settings
         self._most_workers = most_workers
+        self._range_done = range_done
         self._tables: list[TableCopying] = []
         self._busy: dict[Worker, Assignment] = {}
         self._idle: list[Worker] = []
@@ -143,6 +186,7 @@ class Copies:
                 self._idle.append(worker)
                 copy.done[part] = outcome
                 del copy.running[part]
+                self._range_done(copy, part, outcome)
             elif outcome is not None or not alive:
                 self._end(copy)
                 yield Ended(copy, outcome)
@@ -185,12 +229,16 @@ class Copies:
         COPIED_ROWS.labels(label).set(copy.rows)
         COPIED_BYTES.labels(label).set(copy.bytes)
         COPIED_SHARE.labels(label).set(copy.share)
-        if time.monotonic() - copy.logged >= _PROGRESS_SECONDS:
-            copy.logged = time.monotonic()
+        now = time.monotonic()
+        left = copy.seconds_left(now)
+        COPY_LEFT.labels(label).set(math.nan if left is None else left)
+        if now - copy.logged >= _PROGRESS_SECONDS:
+            copy.logged = now
             log.info(
                 "table copy under way",
                 table=label,
                 row_count=copy.rows,
                 byte_count=copy.bytes,
                 percent=round(100 * copy.share),
+                seconds_left=None if left is None else round(left),
             )

@@ -35,6 +35,11 @@ def _differences(before: str, now: str) -> list[str]:
         return ["what was remembered cannot be read"]
 
 
+def publishes_all(table: PublishedTable) -> bool:
+    """Whether every insert, update, delete and truncate of the table is told."""
+    return all(json.loads(table.fingerprint)["publish"])
+
+
 def members(files: str) -> set[str]:
     """The parts of PublishedTable.filenode, one for the table itself and for each of its partitions."""
     return set(files.split(","))

@@ -1,8 +1,9 @@
 """Which tables need a copy, and what became of it. Publication in, copies and markers out.
 
 Runs as one thread beside the stream, which it never stops: the stream writes a table's changes from the first moment,
-and whoever applies them leaves out what the copy already holds. A copy that was interrupted begins again as the next
-generation, on a topic of its own.
+and whoever applies them leaves out what the copy already holds. A copy that was interrupted goes on with the ranges
+that Kafka does not have, where that is exact (resume.py); else it begins again as the next generation, on a topic of
+its own.
 """
 
 from __future__ import annotations
@@ -13,41 +14,40 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import psycopg
 import structlog
 
 from capture.checkpoints import LogPlace
-from capture.config import CaptureConfig, PartialPublish
+from capture.config import CaptureConfig, CopyMode, PartialPublish
 from capture.errors import source_error
 from capture.owned_publication import keep_publication
 from capture.publication import PublishedTable, published_tables, require_whole
 from capture.replication_connection import session_dsn
-from capture.table_sync.copier import Copied, FileChanged, TableJob
-from capture.table_sync.copies import Copies, Round, TableCopying
+from capture.table_sync.beginnings import Beginnings
+from capture.table_sync.copier import Copied, FileChanged
+from capture.table_sync.copies import Copies, Round, TableCopying, Whole
 from capture.table_sync.membership import why_copy, why_copy_partitions
-from capture.table_sync.ranges import CopyRange, divide
-from capture.table_sync.snapshot import HeldSnapshot
+from capture.table_sync.memory import CopyMemory, SyncStore
+from capture.table_sync.ranges import CopyRange
+from capture.table_sync.resume import Interrupted, remembered
+from capture.table_sync.snapshot import HeldSnapshot, wal_end
 from capture.table_sync.worker import Failed, Report, WorkerSettings
 from capture.tables import Registrar
 from capture.wire import shut_down
 from schemas.checkpoint import CopyFinished, CopyStarted, Marker, TableErrored, TableRemoved
 from schemas.errors import Retry
-from schemas.identifiers import Epoch, LogId, TableName
+from schemas.failpoints import failpoint
+from schemas.identifiers import Epoch, LogId, TableName, slot_name
 from schemas.lsn import NOWHERE, Lsn, Position
-from schemas.phases import DataSync, Errored, FinishedCopy, Init
-from stores.kafka_log import KafkaLog, TopicExists
-from stores.lifecycle import TableLifecycleStore
-from stores.state import CAPTURE, StateStore, TableCopy
+from schemas.phases import DataSync, Errored
+from schemas.topics import Topics
+from stores.kafka_log import BrokerUnreachable, KafkaLog
+from stores.state import FinishedRange
 
 _LOOK_SECONDS = 0.1
 
 log = structlog.get_logger(__name__)
-
-
-class SyncStore(StateStore, TableLifecycleStore, Protocol):
-    """What table sync remembers with."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,6 @@ class _Waiting:
     """Tables that wait for a snapshot."""
 
     tables: dict[TableName, PublishedTable]
-    topics: dict[TableName, str]
     place: LogPlace
     held: Future[HeldSnapshot]
 
@@ -73,6 +72,10 @@ class TableSync:
     log: KafkaLog
     registrar: Registrar
     stop: threading.Event
+    reached: Callable[[], Lsn]
+    """The last checkpoint."""
+    end: Callable[[], None]
+    """Ends capture: all that it was to do is done."""
     failure: BaseException | None = None
     _markers: queue.SimpleQueue[Marker] = field(default_factory=queue.SimpleQueue)
     _requests: queue.SimpleQueue[TableName] = field(default_factory=queue.SimpleQueue)
@@ -82,22 +85,27 @@ class TableSync:
     """Tables that another try would break in the same way while they are published so; a resync tries again."""
     _removed: dict[TableName, Lsn] = field(default_factory=dict)
     """Tables that left the publication, by the generation that they left with; until a checkpoint says so."""
-    _remembering: threading.Lock = field(default_factory=threading.Lock)
-    """Held while a copy is read from the store and written back: two threads do that."""
     _snapshots: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="snapshot"))
     _waiting: _Waiting | None = None
     _session: psycopg.Connection | None = None
+    _backfilled: Lsn | None = None
+    """Where the WAL ended when every table was copied."""
 
     def __post_init__(self) -> None:
+        tuning = self.config.tuning
         settings = WorkerSettings(
             pipeline=self.config.pipeline,
             dsn=self.config.source.dsn.get_secret_value(),
             database=self.database,
             kafka=self.config.kafka,
-            memory=self.config.tuning.producer_memory,
+            memory=tuning.producer_memory,
             epoch=self.epoch,
+            bytes_per_second=tuning.copy_max_rate / tuning.copy_workers if tuning.copy_max_rate else None,
         )
-        self._copies = Copies(settings, self.config.tuning.copy_workers)
+        self._copies = Copies(settings, tuning.copy_workers, self._remember_range)
+        self._memory = CopyMemory(self.store)
+        self._topics = Topics(self.config.pipeline)
+        self._beginnings = Beginnings(self.config, self.log_id, self.log, self.registrar, self._memory)
 
     # What the stream calls.
 
@@ -113,41 +121,26 @@ class TableSync:
         """A copy counts as finished only once its marker stands in a checkpoint."""
         for marker in markers:
             match marker:
-                case CopyFinished():
-                    self._remember_finished(marker)
+                case CopyStarted():
+                    self._memory.announced(marker)
+                case CopyFinished(table=table, rows=rows, bytes=size):
+                    failpoint("copy.finish_written")
+                    if self._memory.finished(marker):
+                        log.info("table copy finished", table=str(table), row_count=rows, byte_count=size)
                 case TableRemoved(table=table):
-                    self._forget(table)
+                    if self._memory.forget(table, self._removed.get(table)):
+                        self._removed.pop(table, None)
                 case _:
                     pass
 
     def request(self, table: TableName) -> None:
-        with self._remembering:
-            if table in self.store.copies():
-                self.store.clear_for_copy(table)
+        self._memory.clear(table)
         self._requests.put(table)
 
     def abandon(self) -> None:
         """Ends a wait of the thread for a server that does not answer."""
         if self._session is not None:
             shut_down(self._session)
-
-    def _remember_finished(self, finished: CopyFinished) -> None:
-        table = finished.table
-        with self._remembering:
-            copy = self.store.copies().get(table)
-            if copy is None or copy.generation != finished.generation:
-                return
-            self.store.set_copy(replace(copy, finished=True, rows=finished.rows))
-            self.store.set_phase(CAPTURE, table, FinishedCopy())
-        log.info("table copy finished", table=str(table), row_count=finished.rows)
-
-    def _forget(self, table: TableName) -> None:
-        """Unless it came back in the meantime, and is copied again."""
-        with self._remembering:
-            copy = self.store.copies().get(table)
-            if copy is None or copy.generation == self._removed.get(table):
-                self.store.delete_table(table)
-                self._removed.pop(table, None)
 
     # The thread.
 
@@ -190,6 +183,7 @@ class TableSync:
             self._broken.pop(table, None)
             self._finishing.discard(table)
             self._drop(table)
+            self._memory.clear(table)  # also what was begun since it was requested
 
     def _drop(self, table: TableName) -> None:
         self._copies.drop(table)
@@ -203,8 +197,8 @@ class TableSync:
             require_whole(session, self.config.source.publication)
         published = published_tables(session, self.config.source.publication)
         names = {table.name for table in published}
-        copies = self.store.copies()
-        for gone in {*copies, *self.store.phases(CAPTURE)} - names:
+        copies = self._memory.copies()
+        for gone in self._memory.tables() - names:
             self._retire(gone, copies[gone].generation if gone in copies else NOWHERE)
         if self._waiting is not None:
             return
@@ -212,6 +206,21 @@ class TableSync:
         wanted = [table for table in published if table.name not in busy and self._needs_copy(session, table)]
         if wanted:
             self._begin_round(sorted(wanted, key=lambda table: -table.size))
+        elif self.config.copies.mode is CopyMode.COPY_ONLY:
+            self._end_when_all_is_copied(session, names)
+
+    def _end_when_all_is_copied(self, session: psycopg.Connection, tables: set[TableName]) -> None:
+        """Once the log has reached a moment after the last snapshot, so that every table can become Ready."""
+        copies = self._memory.copies()
+        if not all(name in copies and copies[name].finished for name in tables):
+            return
+        if self._backfilled is None:
+            self._backfilled = wal_end(session)
+        if self.reached() >= self._backfilled:
+            slot = slot_name(self.config.pipeline)
+            solution = f"Drop it when the pipeline is no longer needed: select pg_drop_replication_slot('{slot}');"
+            log.warning("every table is copied, ending; the slot stays and holds WAL", slot=slot, solution=solution)
+            self.end()
 
     def _retire(self, table: TableName, generation: Lsn) -> None:
         """Told once. The destination keeps the rows."""
@@ -222,119 +231,121 @@ class TableSync:
         self._broken.pop(table, None)
         self._finishing.discard(table)
         self._drop(table)
+        self._memory.leave(table)
         self._markers.put(TableRemoved(table))
 
     def _needs_copy(self, session: psycopg.Connection, table: PublishedTable) -> bool:
         if self._broken.get(table.name) == table.fingerprint:
             return False
-        copy = self.store.copies().get(table.name)
+        copy = self._memory.copies().get(table.name)
         why = why_copy(table, copy, self.log_id)
-        if copy is not None and why is None:
-            if copy.finished:
-                why = why_copy_partitions(session, table, copy)
-                if why is None and copy.filenode != table.filenode:
-                    self._remember_files(copy, table.filenode)
-            elif table.name not in self._finishing:
-                why = "its last one did not come to an end"
+        left = self._memory.interrupted(table.name)
+        if copy is not None and copy.finished and why is None:
+            why = why_copy_partitions(session, table, copy)
+            if why is None and copy.filenode != table.filenode:
+                self._memory.files(copy, table.filenode)
+        elif left is not None and why is None:
+            if table.name in self._finishing:
+                return False
+            why_not = self._beginnings.why_not_resumed(table, left)
+            if why_not is None:
+                return self._goes_on(table, left)
+            why = f"its last one did not come to an end and cannot go on: {why_not}"
         if why is not None:
             log.info("table needs a copy", table=str(table.name), reason=why)
         return why is not None
 
-    def _remember_files(self, copy: TableCopy, filenode: str) -> None:
-        with self._remembering:
-            if self.store.copies().get(copy.table) == copy:
-                self.store.set_copy(replace(copy, filenode=filenode))
+    def _goes_on(self, table: PublishedTable, left: Interrupted) -> bool:
+        """Whether a snapshot is needed for that. Where Kafka has every range, only the word of it is missing."""
+        done = len(left.finished)
+        if done < len(left.ranges):
+            log.info("table copy goes on", table=str(table.name), finished_ranges=done, ranges=len(left.ranges))
+            return True
+        self._finish(left.whole(self._topics))
+        return False
 
     def _begin_round(self, tables: list[PublishedTable]) -> None:
         """One snapshot for all tables that wait; the log's place is taken before, so no change after it is missed.
 
         It waits for every open writer of the server, in a thread of its own, so that copies under way and tables that
         leave are tended meanwhile."""
-        topics = {table.name: self.registrar.change_topic(table.name) for table in tables}
+        for table in tables:
+            self.registrar.change_topic(table.name)
         place = self.place()
-        self._copies.warm(sum(len(self._ranges(table)) for table in tables))
+        self._copies.warm(sum(len(self._beginnings.ranges(table)) for table in tables))
         log.info("taking a snapshot", tables=[str(table.name) for table in tables])
         dsn = self.config.source.dsn.get_secret_value()
         held = self._snapshots.submit(HeldSnapshot, dsn, self.config.pipeline, self.stop)
-        self._waiting = _Waiting({table.name: table for table in tables}, topics, place, held)
+        self._waiting = _Waiting({table.name: table for table in tables}, place, held)
 
     def _begin_copies(self, session: psycopg.Connection, waiting: _Waiting) -> None:
         """A table that changed while the snapshot was waited for is left to the next round: its copy would have a shape
         that it no longer had at the snapshot."""
         self._waiting = None
-        held, topics, place = waiting.held.result(), waiting.topics, waiting.place
+        held = waiting.held.result()
         now = {table.name: table for table in published_tables(session, self.config.source.publication)}
-        tables = [table for table in waiting.tables.values() if _is_still(table, now.get(table.name))]
+        tables = [now[name] for name, table in waiting.tables.items() if _is_still(table, now.get(name))]
         this_round = Round(held, len(tables) + 1)
         for table in tables:
-            ids = self.registrar.schema_ids(table.schema)
-            try:
-                topic = self.registrar.new_copy_topic(table.name, held.lsn)
-            except TopicExists:
+            copying = self._beginnings.resumed(table, this_round)
+            if copying is None and (begun := self._beginnings.begun(table, this_round, waiting.place)) is not None:
+                copying, started = begun
+                self._markers.put(started)
+            if copying is None:
                 this_round.leave()
                 continue
-            self.store.set_copy(
-                TableCopy(
-                    table=table.name,
-                    log_id=self.log_id,
-                    generation=held.lsn,
-                    schema_id=ids[0],
-                    filenode=table.filenode,
-                    fingerprint=table.fingerprint,
-                    finished=False,
-                    rows=0,
-                )
-            )
-            self.store.set_phase(CAPTURE, table.name, Init())
-            self.store.set_phase(CAPTURE, table.name, DataSync())
-            self._markers.put(
-                CopyStarted(
-                    table=table.name,
-                    schema_id=ids[0],
-                    generation=held.lsn,
-                    filenode=table.filenode,
-                    fingerprint=table.fingerprint,
-                    changes_from=place.ends.get(topics[table.name], (0,))[0],
-                    log_from=place.next_offset,
-                )
-            )
             self._finishing.discard(table.name)
-            job = TableJob(table, ids, held.id, held.lsn, topic)
-            ranges = self._ranges(table)
-            self._copies.add(TableCopying(job, this_round, ranges))
-            log.info("table copy started", table=str(table.name), generation=str(held.lsn), ranges=len(ranges))
+            if copying.waiting:
+                self._copies.add(copying)
+            else:
+                self._finish(copying.whole())
+                this_round.leave()
         this_round.leave()
-
-    def _ranges(self, table: PublishedTable) -> list[CopyRange]:
-        return divide(table, self.config.tuning.copy_ranges_per_table, self.config.tuning.copy_range_size)
 
     def _conclude(self, copy: TableCopying, outcome: Report | None) -> None:
         name = copy.name
         match outcome:
-            case Copied(rows=rows, bytes=size):
-                self._finish(copy, rows, size)
+            case Copied():
+                self._finish(copy.whole())
             case FileChanged():
                 log.warning("table was rewritten during its copy, copying it again", table=str(name))
             case Failed(reason=reason, solution=solution, permanent=True):
                 log.error("table stopped", table=str(name), error=reason, solution=solution)
                 self._broken[name] = copy.job.table.fingerprint
-                self.store.set_phase(CAPTURE, name, Errored(reason, solution, Retry.MANUAL, 1, DataSync()))
+                self._memory.stopped(name, Errored(reason, solution, Retry.MANUAL, 1, DataSync()))
                 position = Position(copy.job.generation, 0)
                 self._markers.put(TableErrored(name, position, reason, solution))
             case Failed(reason=reason, solution=solution):
-                log.warning("table copy failed, copying it again", table=str(name), error=reason, solution=solution)
+                log.warning("table copy failed, trying again", table=str(name), error=reason, solution=solution)
             case None:
-                log.warning("table copy ended without a word, copying it again", table=str(name))
+                log.warning("table copy ended without a word, trying again", table=str(name))
 
-    def _finish(self, copy: TableCopying, rows: int, size: int) -> None:
-        """A copy topic is new and its producers are idempotent, so it ends where its rows do, or Kafka lost some."""
-        ends = self.log.ends([copy.job.topic])[copy.job.topic]
-        if sum(ends) != rows:
-            log.error("kafka has other rows than were sent, copying again", table=str(copy.name), row_count=rows)
+    def _remember_range(self, copy: TableCopying, part: CopyRange, copied: Copied) -> None:
+        """A range that is not remembered is only read again after an interruption."""
+        try:
+            end = sum(self.log.ends([copy.job.topic])[copy.job.topic])
+        except BrokerUnreachable:
             return
-        self._finishing.add(copy.name)
-        generation = copy.job.generation
-        self._markers.put(CopyFinished(copy.name, generation, rows, size, ends, generation))
+        (range_,) = remembered(copy.name, copy.job.generation, [part])
+        done = FinishedRange(copy.job.snapshot_lsn, copied.rows, copied.bytes, end)
+        self._memory.range_finished(replace(range_, finished=done))
+        failpoint("copy.range_remembered")
+
+    def _finish(self, whole: Whole) -> None:
+        """A copy topic that was written in one attempt ends where its rows do. One of several may hold more: what
+        earlier ones left of ranges that they did not finish. Else Kafka lost rows, and only the next generation is
+        true."""
+        ends = self.log.ends([whole.topic])[whole.topic]
+        records = sum(ends)
+        if records < whole.fewest_records or (records > whole.rows and not whole.resumed):
+            log.error(
+                "kafka has other rows than were sent, copying again", table=str(whole.table), row_count=whole.rows
+            )
+            self._memory.clear(whole.table)
+            return
+        self._finishing.add(whole.table)
+        size = whole.bytes * records // max(1, whole.rows)
+        self._markers.put(CopyFinished(whole.table, whole.generation, records, size, ends, whole.last))
 
 
 def _is_still(before: PublishedTable, now: PublishedTable | None) -> bool:

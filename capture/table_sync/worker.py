@@ -21,6 +21,7 @@ from capture.errors import source_error
 from capture.producer import BoundedProducer
 from capture.replication_connection import session_dsn
 from capture.table_sync.copier import Copied, FileChanged, Source, TableJob, copy_range
+from capture.table_sync.pace import Pace
 from capture.table_sync.ranges import CopyRange
 from capture.transcode import choose
 from schemas.connections import KafkaConfig
@@ -41,6 +42,8 @@ class WorkerSettings:
     kafka: KafkaConfig
     memory: ByteSize
     epoch: Epoch
+    bytes_per_second: float | None
+    """What it may copy, at most; None: as much as it can."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,7 @@ def _serve(settings: WorkerSettings, pipe: Connection, check_parent: Callable[[]
     what = "opening a session for a copy"
     try:
         producer = BoundedProducer(settings.kafka, settings.memory, check_parent)
+        pace = Pace(settings.bytes_per_second, check_parent)
         dsn = session_dsn(settings.dsn, application_name="penstock copy")
         with closing(psycopg.connect(dsn, autocommit=True)) as session:  # no rollback: a COPY may be under way
             while True:
@@ -92,7 +96,7 @@ def _serve(settings: WorkerSettings, pipe: Connection, check_parent: Callable[[]
                 transcoder = choose.transcoder(
                     settings.pipeline, settings.database, task.job.table.schema, task.job.schema_ids, settings.epoch
                 )
-                source = Source(session, transcoder, producer, check_parent)
+                source = Source(session, transcoder, producer, pace, check_parent)
                 pipe.send(copy_range(task.job, task.part, source, pipe.send))
     except ValueNotCarried as error:
         pipe.send(Failed(error.reason, error.solution, permanent=True))

@@ -7,12 +7,14 @@ from contextlib import ExitStack
 
 import structlog
 
+from capture.config import CopyMode
 from console.commands.options import ConfigFile
 from console.config import DEFAULT_FILE, Config, load
 from console.embedded_broker import embedded_broker
 from console.environment import LOG_FORMAT, log_format
 from console.signals import stop_on_signals
 from console.stages import Stages
+from schemas.errors import ConfigError
 
 log = structlog.get_logger(__name__)
 
@@ -20,6 +22,11 @@ log = structlog.get_logger(__name__)
 def run(*, config: ConfigFile = DEFAULT_FILE) -> None:
     """Run capture and every destination in one go; when one fails, all end."""
     pipeline = load(config)
+    if pipeline.settings.copies.mode is CopyMode.COPY_ONLY:
+        raise ConfigError(
+            f'{pipeline.path} says copies.mode = "copy only": capture ends by itself, and would end all others.',
+            solution="Run `penstock capture` and, beside it, `penstock apply`; `penstock wait` tells when it has all.",
+        )
     stages = Stages(os.environ | {LOG_FORMAT: log_format(os.environ).value})
     with stop_on_signals(at_once=stages.kill) as stop, ExitStack() as running:
         if pipeline.settings.kafka is None:

@@ -95,11 +95,16 @@ def forecast_in_words(slot: dict[str, Any]) -> str:
 def tables_of(name: str, destination: dict[str, Any]) -> Any:  # noqa: ANN401 -- a rich renderable
     made = table("table", "phase", "rows copied", "at", "lag", "age", right=["rows copied", "lag", "age"], title=name)
     for each, facts in destination["tables"].items():
-        made.add_row(Text(each), facts["phase"], f"{facts['rows_copied']:,}", facts["position"], *_lag(facts))
+        made.add_row(Text(each), facts["phase"], _rows_copied(facts), facts["position"], *_lag(facts))
         if facts["reason"]:
             made.add_row("", Text(facts["reason"], style="red"))
             made.add_row("", Text(facts["solution"]))
     return made
+
+
+def _rows_copied(facts: dict[str, Any]) -> str:
+    on_kafka = facts["rows_on_kafka"]
+    return f"{facts['rows_copied']:,}" if on_kafka is None else f"{on_kafka:,} on Kafka"
 
 
 def _lag(facts: dict[str, Any]) -> tuple[str, str]:

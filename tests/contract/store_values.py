@@ -11,7 +11,16 @@ from schemas.lsn import Lsn
 from schemas.phases import DataSync, Errored, FinishedCopy, Init, Phase, SyncDone
 from stores.cached import CachedStore
 from stores.schema import SchemaVersion
-from stores.state import CAPTURE, DestinationTable, Owner, SchemaState, SourceIdentity, TableCopy
+from stores.state import (
+    CAPTURE,
+    DestinationTable,
+    FinishedRange,
+    Owner,
+    RangeOfCopy,
+    SchemaState,
+    SourceIdentity,
+    TableCopy,
+)
 from tests.support.builders import a_column, a_table
 
 LAKE = Owner("lake")
@@ -35,7 +44,15 @@ def a_pipeline() -> PipelineName:
 
 
 def a_copy(table: TableName = ORDERS, generation: Lsn = LATE, *, finished: bool = True) -> TableCopy:
-    return TableCopy(table, LogId("log"), generation, SchemaId(2**31 - 1), "16384/1", "f00d", finished, 2**40)
+    return TableCopy(
+        table, LogId("log"), generation, SchemaId(2**31 - 1), "16384/1", "f00d", finished, 2**40, 2**40, 2**41
+    )
+
+
+def a_range(index: int, table: TableName = ORDERS, generation: Lsn = LATE, *, finished: bool = False) -> RangeOfCopy:
+    done = FinishedRange(LATE, rows=2**40, bytes=2**50, topic_end=2**41) if finished else None
+    file, end = (None, None) if index == 0 else (2**32 - 1, 2**32)
+    return RangeOfCopy(table, generation, index, file, first=index * 2**31, end=end, finished=done)
 
 
 def a_destination_table(
@@ -63,6 +80,7 @@ def everything(store: CachedStore) -> dict[str, Any]:
         "progress": [store.progress(owner) for owner in owners],
         "sources": [store.source(owner) for owner in owners],
         "copies": store.copies(),
+        "ranges": [store.ranges(table) for table in tables],
         "destination tables": [store.destination_tables(owner) for owner in owners],
         "mappings": [store.mapping(owner, table) for owner in owners for table in tables],
         "versions": [store.at(table, Lsn(lsn)) for table in tables for lsn in range(10)],
@@ -74,7 +92,8 @@ def fill(store: CachedStore, owner: Owner = LAKE, table: TableName = ORDERS) -> 
     go_through(store, Init(), DataSync(), FinishedCopy(), FAILED, owner=owner, table=table)
     store.advance(owner, LATE)
     store.set_source(owner, SERVER)
-    store.set_copy(a_copy(table))
+    store.set_copy(a_copy(table, finished=False))
+    store.set_ranges([a_range(0, table), a_range(1, table, finished=True)])
     store.set_destination_table(owner, a_destination_table(table))
     store.set_mapping(owner, table, TableName("main", "o"))
     store.put(a_version(3, table))

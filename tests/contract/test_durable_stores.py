@@ -37,6 +37,7 @@ from tests.contract.store_values import (
     a_copy,
     a_destination_table,
     a_pipeline,
+    a_range,
     a_version,
     everything,
     fill,
@@ -324,6 +325,7 @@ calls = st.one_of(
     a_call("set_mapping", owners, tables, tables),
     a_call("put", st.builds(a_version, lsns, tables, st.integers(1, 2))),
     a_call("prune", tables, lsns),
+    a_call("set_ranges", st.lists(st.builds(a_range, st.integers(0, 3), tables, lsns, finished=st.booleans()))),
     a_call("clear_for_copy", tables),
     a_call("delete_table", tables),
 )

@@ -30,6 +30,7 @@ from tests.contract.store_values import (
     a_copy,
     a_destination_table,
     a_pipeline,
+    a_range,
     a_version,
     everything,
     fill,
@@ -64,6 +65,7 @@ def test_a_new_store_knows_nothing(store: CachedStore) -> None:
     assert store.progress(CAPTURE) is None
     assert store.source(CAPTURE) is None
     assert store.copies() == {}
+    assert store.ranges(ORDERS) == []
     assert store.destination_tables(LAKE) == {}
     assert store.mapping(LAKE, ORDERS) is None
     assert store.at(ORDERS, LATE) is None
@@ -185,6 +187,42 @@ def test_the_source_of_each_owner_is_the_last_that_was_set(store: CachedStore) -
     assert store.source(CAPTURE) == dataclasses.replace(SERVER, timeline=1)
 
 
+def test_ranges_of_a_copy_come_back_in_their_order_and_one_is_finished_alone(store: CachedStore) -> None:
+    store.set_copy(a_copy(finished=False))
+    store.set_copy(a_copy(ITEMS, finished=False))
+
+    store.set_ranges([a_range(1), a_range(0), a_range(0, ITEMS)])
+    store.set_ranges([a_range(1, finished=True)])
+    store.set_ranges([a_range(1, finished=True)])
+
+    assert store.ranges(ORDERS) == [a_range(0), a_range(1, finished=True)]
+    assert store.ranges(ITEMS) == [a_range(0, ITEMS)]
+
+
+def test_ranges_are_forgotten_with_the_generation_and_when_the_copy_is_finished(store: CachedStore) -> None:
+    store.set_copy(a_copy(finished=False))
+    store.set_copy(a_copy(ITEMS, finished=False))
+    store.set_ranges([a_range(0), a_range(1), a_range(0, ITEMS)])
+
+    store.set_copy(dataclasses.replace(a_copy(finished=False), filenode="another"))
+    assert store.ranges(ORDERS) == [a_range(0), a_range(1)]
+
+    store.set_copy(a_copy(generation=Lsn(5), finished=False))
+    store.set_copy(a_copy(ITEMS))
+    assert (store.ranges(ORDERS), store.ranges(ITEMS)) == ([], [])
+
+
+def test_a_range_of_another_generation_or_of_no_open_copy_is_not_remembered(store: CachedStore) -> None:
+    store.set_copy(a_copy(finished=False))
+    store.set_copy(a_copy(ITEMS))
+
+    store.set_ranges([a_range(0, generation=Lsn(1)), a_range(0, ITEMS), a_range(3)])
+    store.set_ranges([a_range(0, TableName("public", "unknown"))])
+
+    assert store.ranges(ORDERS) == [a_range(3)]
+    assert store.ranges(ITEMS) == store.ranges(TableName("public", "unknown")) == []
+
+
 def test_a_copy_replaces_the_one_before_even_with_a_lower_generation(store: CachedStore) -> None:
     store.set_copy(a_copy())
     store.set_copy(a_copy(ITEMS))
@@ -285,6 +323,7 @@ def test_clearing_for_a_copy_leaves_versions_progress_and_mappings_and_no_way_ba
     assert store.history(LAKE, ORDERS) == store.history(Owner("other"), ORDERS) == [Init()]
     assert ORDERS not in store.phases(CAPTURE)
     assert store.copies() == {}
+    assert store.ranges(ORDERS) == []
     assert store.destination_tables(LAKE) == {}
     assert store.mapping(LAKE, ORDERS) == TableName("main", "o")
     assert store.progress(LAKE) == LATE

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -18,6 +17,7 @@ from tests.support.builders import a_name
 from tests.support.eventually import eventually
 from tests.support.meanwhile import meanwhile, writes_of_every_kind
 from tests.support.pipeline import Pipeline
+from tests.support.workers import workers_of
 
 SMALL_RANGES = {"PENSTOCK_CAPTURE__COPY_RANGE_SIZE": "64KiB"}
 SLOW = {**SMALL_RANGES, "PENSTOCK_KERNEL": "reference"}
@@ -39,14 +39,6 @@ def copies_of(pipeline: Pipeline, table: str) -> list[int]:
     lines = [line for log in logs for line in log.read_text().splitlines() if '"table copy started"' in line]
     entries = [json.loads(line) for line in lines]
     return [entry["ranges"] for entry in entries if entry["table"] == str(TableName("public", table))]
-
-
-def workers_of(pipeline: Pipeline) -> list[int]:
-    assert pipeline.capture is not None
-    capture = pipeline.capture.process.pid
-    children = Path(f"/proc/{capture}/task").glob("*/children")
-    pids = [int(pid) for found in children for pid in found.read_text().split()]
-    return [pid for pid in pids if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def test_a_table_in_many_ranges_is_exact_under_concurrent_writes(running: Pipeline) -> None:
@@ -158,7 +150,9 @@ def test_a_truncate_between_the_snapshot_and_a_range_makes_the_next_generation(m
     assert len(copies_of(pipeline, "t")) > 1
 
 
-def test_a_killed_worker_costs_a_generation_and_no_row(make_pipeline: MakePipeline) -> None:
+def test_a_killed_worker_of_a_table_that_may_not_resume_costs_a_generation_and_no_row(
+    make_pipeline: MakePipeline,
+) -> None:
     pipeline = a_slow_copy(make_pipeline)
 
     victims = workers_of(pipeline)

@@ -44,6 +44,10 @@ class _Change(NamedTuple):
     def position(self) -> tuple[int, int]:
         return self.envelope["source"]["commit_lsn"], self.envelope["source"]["ordinal"]
 
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return tuple(self.envelope["after"][avro_name(column.name)] for column in self.schema.key)
+
 
 class Captured:
     """The log of one pipeline."""
@@ -69,13 +73,14 @@ class Captured:
     def rows(self, table: str) -> list[tuple[Any, ...]] | None:
         """As a destination would have them now; None while there is no finished copy, or where the table left."""
         started: CopyStarted | None = None
-        finished = False
+        finished = resumed = False
         for marker in self.markers(table):
             match marker:
                 case CopyStarted():
                     started, finished = marker, False
-                case CopyFinished(generation=generation):
+                case CopyFinished(generation=generation, last=last):
                     finished = started is not None and started.generation == generation
+                    resumed = last > generation
                 case TableRemoved():
                     started = None
                 case _:
@@ -83,11 +88,16 @@ class Captured:
         if started is None or not finished:
             return None
         with KafkaLog(self._kafka) as log:
-            copied = self._changes(log, self._topics.copy(_name(table), started.generation))
+            copied = list(self._changes(log, self._topics.copy(_name(table), started.generation)))
+            if resumed:
+                copied = list({each.key: each for each in copied}.values())
             changes = {each.position: each for each in self._changes(log, self._topics.changes(_name(table)))}
             later = [changes[at] for at in sorted(changes) if at[0] >= started.generation]
             columns = [avro_name(column.name) for column in self._schema(log, started.schema_id).columns]
-            return sorted((tuple(row[column] for column in columns) for row in _folded([*copied, *later])), key=repr)
+            return sorted(
+                (tuple(row[column] for column in columns) for row in _folded([*copied, *later], upserts=resumed)),
+                key=repr,
+            )
 
     def key(self, table: str) -> list[str]:
         """Of the newest copy."""
@@ -137,8 +147,8 @@ def _name(table: str) -> TableName:
     return TableName(schema or "public", name)
 
 
-def _folded(changes: list[_Change]) -> list[Row]:
-    """Row by row, in order: slow and plain."""
+def _folded(changes: list[_Change], *, upserts: bool) -> list[Row]:
+    """Row by row, in order: slow and plain. `upserts`: what is created may be there, from a copy that is newer."""
     rows: list[Row] = []
     gone: Row = {}
     for schema, envelope in changes:
@@ -146,8 +156,8 @@ def _folded(changes: list[_Change]) -> list[Row]:
         before, after = envelope["before"], envelope["after"]
         if envelope["op"] == "t":
             rows.clear()
-        if envelope["op"] in ("d", "u"):
-            old = before if before is not None else after
+        if envelope["op"] in ("d", "u") or (upserts and envelope["op"] == "c"):
+            old = before if before is not None and envelope["op"] != "c" else after
             at = next(
                 (
                     at
@@ -165,13 +175,15 @@ def _folded(changes: list[_Change]) -> list[Row]:
 def captures(stack: ExitStack, postgres: LocalPostgres, kafka: LocalKafka, folder: Path) -> MakeCaptured:
     """Statements and the tail of `create publication`, if the test makes one, in; a running capture out.
 
-    `source`: further lines of that section. `stack` ends what was started."""
+    `source`: further lines of that section; `toml`: further sections. `stack` ends what was started."""
 
-    def made(*statements: str, publish: str | None, source: str = "", **environment: str) -> tuple[Pipeline, Captured]:
+    def made(
+        *statements: str, publish: str | None, source: str = "", toml: str = "", **environment: str
+    ) -> tuple[Pipeline, Captured]:
         name = f"t{secrets.token_hex(4)}"
         mine = folder / name
         mine.mkdir()
-        pipeline = stack.enter_context(Pipeline(name, postgres, kafka, None, mine))
+        pipeline = stack.enter_context(Pipeline(name, postgres, kafka, None, mine, toml))
         pipeline.sql(*statements)
         pipeline.file.write_text(pipeline.file.read_text().replace("[source]", f"[source]\n{source}"))
         if publish is not None:

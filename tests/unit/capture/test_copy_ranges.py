@@ -9,31 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ByteSize
 
-from capture.publication import PublishedTable, TableFile
 from capture.table_sync.copier import copy_command
 from capture.table_sync.ranges import CopyRange, divide
-from schemas.identifiers import TableId, TableName
-from schemas.table import Column, ReplicaIdentity, TableSchema
-
-BLOCK = 8192
-NAME = TableName("public", "t")
-
-
-def a_file(blocks: int, *, name: str = "t", divisible: bool = True) -> TableFile:
-    return TableFile(TableName("public", name), blocks, divisible)
-
-
-def a_published_table(*files: TableFile, row_filter: str | None = None) -> PublishedTable:
-    column = Column(name="id", type_oid=23, type_name="integer", modifier=-1, key=True)
-    return PublishedTable(
-        schema=TableSchema(id=TableId(1), name=NAME, identity=ReplicaIdentity.DEFAULT, columns=(column,)),
-        files=files,
-        filenode="1:1",
-        fingerprint="",
-        row_filter=row_filter,
-        partitioned=len(files) != 1,
-        size=sum(file.blocks for file in files) * BLOCK,
-    )
+from tests.support.published import BLOCK, a_file, a_published_table
 
 
 @given(

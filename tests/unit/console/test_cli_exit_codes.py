@@ -49,6 +49,16 @@ def test_a_missing_file_ends_each_verb_with_reason_and_solution(verb: str, tmp_p
     assert "\nsolution: Write it" in result.stderr
 
 
+def test_run_refuses_a_pipeline_whose_capture_ends_by_itself(tmp_path: Path) -> None:
+    path = tmp_path / "penstock.toml"
+    path.write_text(BROKEN.replace("publicaton", "publication") + '[copies]\nmode = "copy only"\n')
+
+    result = penstock("run", "-c", str(path))
+
+    assert result.exit_code == 1
+    assert "solution: Run `penstock capture`" in result.stderr
+
+
 def test_an_unknown_key_is_told_with_its_suggestion_and_no_secret(tmp_path: Path) -> None:
     path = tmp_path / "penstock.toml"
     path.write_text(BROKEN)

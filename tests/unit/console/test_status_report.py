@@ -14,7 +14,8 @@ from schemas.errors import Retry
 from schemas.feedback import Feedback, TableReport
 from schemas.identifiers import DestinationName, Epoch, LogId, SchemaId, TableName
 from schemas.lsn import Lsn
-from schemas.phases import DataSync, Errored, Phase, Ready
+from schemas.phases import DataSync, Errored, Init, Phase, Ready
+from schemas.topics import Topics
 
 SECOND = 1_000_000
 NOW = 1_000 * SECOND
@@ -69,6 +70,17 @@ def test_a_destination_at_the_last_checkpoint_has_no_lag_in_seconds(config: Conf
     assert report["destinations"]["lake"]["lag_bytes"] == 200
 
 
+def test_a_table_that_waits_for_its_copy_shows_how_many_rows_of_it_kafka_has(config: Config) -> None:
+    feedback = a_feedback(300, (ORDERS, Init(), 20), (EVENTS, Ready(), 300))
+    topic = Topics(config.pipeline).copy(ORDERS, Lsn(20))
+
+    report = status(config, SOURCE, LogState(THREE, {LAKE: feedback}, copied={topic: 1234}))
+
+    tables = report["destinations"]["lake"]["tables"]
+    assert tables[str(ORDERS)]["rows_on_kafka"] == 1234
+    assert tables[str(EVENTS)]["rows_on_kafka"] is None
+
+
 def test_lag_in_seconds_is_the_age_of_the_oldest_rows_that_are_lacking(config: Config) -> None:
     report = status(config, SOURCE, LogState(THREE, {LAKE: a_feedback(100)}))
 
@@ -101,6 +113,7 @@ def test_a_table_tells_phase_rows_position_and_why_it_is_held(config: Config) ->
     assert table == {
         "phase": "Errored",
         "rows_copied": 5,
+        "rows_on_kafka": None,
         "position": "0/64",
         "generation": "0/14",
         "lag_bytes": 400,
