@@ -20,6 +20,7 @@ from capture.errors import SlotLost, SourceUnreachable, StandbyRefused, source_e
 from capture.findings import Finding, Severity
 from capture.findings import one as _one
 from capture.findings import text as _text
+from capture.loss_findings import loss_findings
 from capture.published_findings import publication_findings, table_findings
 from capture.server_findings import failover_findings, origin_findings, standby_findings
 from capture.slots import slot_taken_away
@@ -288,6 +289,7 @@ _CHECKS: tuple[Callable[[psycopg.Connection[dict[str, Any]], CaptureConfig], Ite
     _capacity,
     publication_findings,
     table_findings,
+    loss_findings,
     _slot,
     _wal_bound,
 )
