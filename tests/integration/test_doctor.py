@@ -299,7 +299,7 @@ def test_our_own_tables_are_not_counted(database: Database) -> None:
 
 
 def test_doctor_lists_every_table_with_its_identity_key_size_and_what_is_left_out(
-    database: Database, tmp_path: Path
+    database: Database, kafka: LocalKafka, tmp_path: Path
 ) -> None:
     database.run("create table orders (id int, line int, total int generated always as (id * 2) stored)")
     database.run(
@@ -312,7 +312,7 @@ def test_doctor_lists_every_table_with_its_identity_key_size_and_what_is_left_ou
 
     with connect(config_for(database.owner).source) as connection:
         facts = {str(each.table): each for each in table_facts(connection, PublicationName("shop_pub"))}
-    result = doctor(tmp_path, database.owner)
+    result = doctor(tmp_path, database.owner, kafka.bootstrap_servers)
 
     orders = facts["public.orders"]
     assert (orders.identity_in_words, orders.key, orders.rows) == ("primary key", ("line", "id"), 5000)
@@ -325,10 +325,12 @@ def test_doctor_lists_every_table_with_its_identity_key_size_and_what_is_left_ou
     assert "3 tables" in result.stdout
 
 
-def test_doctor_repeats_the_sql_of_all_solutions_in_one_place(database: Database, tmp_path: Path) -> None:
+def test_doctor_repeats_the_sql_of_all_solutions_in_one_place(
+    database: Database, kafka: LocalKafka, tmp_path: Path
+) -> None:
     database.run("create table orders (id int); create publication shop_pub for table orders")
 
-    lines = doctor(tmp_path, database.dsn).stdout.splitlines()
+    lines = doctor(tmp_path, database.dsn, kafka.bootstrap_servers).stdout.splitlines()
 
     assert f'grant select on "public"."orders" to "{database.role}";' in lines
     assert f'alter role "{database.role}" replication;' in lines
