@@ -57,9 +57,13 @@ integration-spark: $(VENV)/.installed
 integration-capture: $(VENV)/.installed
 	$(BIN)/pytest --numprocesses 2 --dist worksteal -m 'not spark' tests/contract tests/integration tests/chaos
 
-# Every type on every version of Postgres; `make test` takes the oldest and the one that all other tests run on.
+# What depends on the version of Postgres, on every version; `make test` takes types on the oldest as well, and 17 for all.
+VERSIONS ?= 14 15 16 17 18
+VERSIONED := $(addprefix tests/integration/test_, publications.py partitions.py replica_identities.py slots.py table_copies.py large_things.py doctor.py end_to_end.py)
+
 test-matrix: $(VENV)/.installed
-	PENSTOCK_TEST_POSTGRES_VERSIONS=14,15,16,17,18 $(BIN)/pytest tests/integration/test_all_types.py
+	PENSTOCK_TEST_POSTGRES_VERSIONS=$$(echo $(VERSIONS) | tr ' ' ,) $(BIN)/pytest tests/integration/test_all_types.py
+	set -e; for version in $(VERSIONS); do PENSTOCK_TEST_POSTGRES=$$version $(BIN)/pytest -rs $(VERSIONED); done
 
 # Ten kills of capture during a copy of two million rows; `make test` does two on 200,000. PENSTOCK_TEST_SEED repeats a run.
 test-resume: $(VENV)/.installed

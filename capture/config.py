@@ -19,6 +19,20 @@ class PartialPublish(enum.Enum):
     ALLOW = "allow"
 
 
+class Origins(enum.Enum):
+    """Whose transactions are streamed."""
+
+    ANY = "any"
+    NONE = "none"
+
+
+class Failover(enum.Enum):
+    """Whether the slot outlives its server."""
+
+    NONE = "none"
+    SLOT = "slot"
+
+
 class SourceConfig(BaseModel, frozen=True, extra="forbid"):
     """The database whose changes are captured."""
 
@@ -33,6 +47,17 @@ class SourceConfig(BaseModel, frozen=True, extra="forbid"):
         default=PartialPublish.REFUSE,
         description="What to do with a publication that withholds inserts, updates, deletes or truncates. `refuse`: "
         "stop with the reason, for destinations would drift away from the source. `allow`: they get what is published.",
+    )
+    origin: Origins = Field(
+        default=Origins.ANY,
+        description="`any`: all transactions are streamed. `none`: only those that began at this server; what was "
+        "replicated to it from another one is left out, so that databases that feed each other make no loop (Postgres "
+        "16 and newer). A copy has every row, wherever it came from.",
+    )
+    failover: Failover = Field(
+        default=Failover.NONE,
+        description="`slot`: standbys may keep the slot in step, and a promoted one goes on where the primary ended "
+        "(Postgres 17 and newer). `none`: the slot is left as it is, a new one lives on this server only.",
     )
 
 

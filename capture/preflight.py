@@ -16,11 +16,13 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
 from capture.config import CaptureConfig, OnLostSlot, SourceConfig
-from capture.errors import SlotLost, SourceUnreachable, source_error
+from capture.errors import SlotLost, SourceUnreachable, StandbyRefused, source_error
 from capture.findings import Finding, Severity
 from capture.findings import one as _one
 from capture.findings import text as _text
+from capture.loss_findings import loss_findings
 from capture.published_findings import publication_findings, table_findings
+from capture.server_findings import failover_findings, origin_findings, standby_findings
 from capture.slots import slot_taken_away
 from schemas.connections import KafkaConfig
 from schemas.errors import LogError, SourceError
@@ -224,7 +226,9 @@ def _slot(connection: psycopg.Connection[dict[str, Any]], config: CaptureConfig)
     name = slot_name(config.pipeline)
     row = connection.execute(
         "select plugin, database, active_pid, wal_status, database = current_database() as here, "
-        "to_jsonb(s) ->> 'invalidation_reason' as invalidation from pg_replication_slots s where slot_name = %s",
+        "to_jsonb(s) ->> 'invalidation_reason' as invalidation, pg_is_in_recovery() "
+        "and coalesce((to_jsonb(s) ->> 'synced')::boolean, false) as of_the_primary "
+        "from pg_replication_slots s where slot_name = %s",
         (name,),
     ).fetchone()
     drop = f"select pg_drop_replication_slot('{name}');"
@@ -236,6 +240,14 @@ def _slot(connection: psycopg.Connection[dict[str, Any]], config: CaptureConfig)
             "slot",
             f"Slot {name} belongs to plugin {row['plugin']} in database {row['database']}, not to this pipeline.",
             f"Give the pipeline another name, or run `{drop}` if nobody uses the slot.",
+        )
+    elif row["of_the_primary"]:
+        yield Finding(
+            Severity.PROBLEM,
+            "slot",
+            f"Slot {name} is the primary's, kept in step here: it can be read only after this standby is promoted.",
+            "Name the primary in `source.dsn`, or give the pipeline another name.",
+            StandbyRefused,
         )
     elif row["wal_status"] == "lost":
         lost = slot_taken_away(name, row["invalidation"])
@@ -269,11 +281,15 @@ def _wal_bound(connection: psycopg.Connection[dict[str, Any]], _config: CaptureC
 
 _CHECKS: tuple[Callable[[psycopg.Connection[dict[str, Any]], CaptureConfig], Iterator[Finding]], ...] = (
     _version,
+    standby_findings,
     _wal_level,
+    origin_findings,
+    failover_findings,
     _role,
     _capacity,
     publication_findings,
     table_findings,
+    loss_findings,
     _slot,
     _wal_bound,
 )

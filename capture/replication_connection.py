@@ -20,11 +20,12 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import error_from_result
 
+from capture.config import Failover, Origins, SourceConfig
 from capture.errors import SourceUnreachable, source_error
 from capture.pgoutput.stream import Frame, StatusUpdate, decode_frame, encode_status_update
 from capture.transcode.contract import Pump
 from capture.wire import Inbox, wire_of
-from schemas.identifiers import PublicationName, SlotName
+from schemas.identifiers import SlotName
 from schemas.lsn import Lsn
 
 # How values look as text; every session that reads rows says the same, so copy and stream agree to the byte.
@@ -131,14 +132,23 @@ class ReplicationConnection:
         row = self._query(command, _SLOT, stop, waiting)
         return ExportedSlot(Lsn.parse(row[1]), row[2])
 
-    def create_slot(self, name: SlotName, stop: threading.Event, waiting: Callable[[], None]) -> Lsn:
-        command = f'CREATE_REPLICATION_SLOT "{name}" LOGICAL pgoutput NOEXPORT_SNAPSHOT'
+    def create_slot(
+        self, name: SlotName, failover: Failover, stop: threading.Event, waiting: Callable[[], None]
+    ) -> Lsn:
+        options = "(SNAPSHOT 'nothing', FAILOVER)" if failover is Failover.SLOT else "NOEXPORT_SNAPSHOT"
+        command = f'CREATE_REPLICATION_SLOT "{name}" LOGICAL pgoutput {options}'
         return Lsn.parse(self._query(command, _SLOT, stop, waiting)[1])
 
-    def start(self, slot: SlotName, publication: PublicationName, lsn: Lsn) -> None:
+    def let_slot_fail_over(self, name: SlotName) -> None:
+        """Allows standbys to keep this slot in step. Raises SlotInUse while somebody reads from it."""
+        self._query(f'ALTER_REPLICATION_SLOT "{name}" (FAILOVER)', "changing the replication slot")
+
+    def start(self, slot: SlotName, source: SourceConfig, lsn: Lsn) -> None:
         """Begins to stream the transactions with commit LSN >= lsn. Raises SlotInUse while another reads."""
-        names = publication.replace('"', '""').replace("'", "''")
+        names = source.publication.replace('"', '""').replace("'", "''")
         options = f"proto_version '1', publication_names '\"{names}\"', messages 'true'"
+        if source.origin is Origins.NONE:
+            options += ", origin 'none'"
         try:
             self._wire.query(f'START_REPLICATION SLOT "{slot}" LOGICAL {lsn} ({options})'.encode())
             while self._inbox.take_control() != _COPY_BOTH:
@@ -226,7 +236,7 @@ class ReplicationConnection:
         result = self._pg.get_result()
         if result is None:
             raise SourceUnreachable(f"Postgres closed the connection while {what}.")
-        if result.status != pq.ExecStatus.TUPLES_OK:
+        if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
             raise source_error(error_from_result(result), what)
         row = [(result.get_value(0, column) or b"").decode() for column in range(result.nfields)]
         while self._pg.get_result() is not None:

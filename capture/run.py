@@ -30,6 +30,7 @@ from capture.promotion import PromotionWatch
 from capture.publication import published_tables
 from capture.pulse import Pulse
 from capture.replication_connection import ReplicationConnection, session_dsn
+from capture.server_findings import standby_findings
 from capture.slot_wal import SlotWalWatch
 from capture.slots import find_slot, take_slot
 from capture.streaming import Stream
@@ -195,6 +196,7 @@ def _end_sync(sync: TableSync, thread: threading.Thread) -> None:
 def _make_publication(config: CaptureConfig) -> None:
     with connect(config.source) as session:
         try:
+            require(standby_findings(session, config))
             keep_publication(session, config.pipeline, config.source)
         except psycopg.Error as error:
             raise source_error(error, "making the publication") from error

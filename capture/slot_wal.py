@@ -49,15 +49,17 @@ class SlotWal:
 
 
 def read_slot_wal(connection: psycopg.Connection[Any], slot: SlotName) -> SlotWal | None:
-    """None where there is no such slot."""
+    """None where there is no such slot. The WAL of a standby ends where it has replayed it."""
     with connection.cursor(row_factory=tuple_row) as cursor:
         row = cursor.execute(
             """
-            select pg_current_wal_lsn()::text, (pg_current_wal_lsn() - restart_lsn)::bigint,
+            select wal_end::text, (wal_end - restart_lsn)::bigint,
                    case wal_status when 'lost' then 0 else safe_wal_size end,
                    (select nullif(setting::bigint, -1) * 1048576  -- it is told in MB
                       from pg_settings where name = 'max_slot_wal_keep_size')
-              from pg_replication_slots
+              from pg_replication_slots,
+                   (select case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end
+                        as wal_end) server
              where slot_name = %s
             """,
             [slot],

@@ -10,10 +10,11 @@ import stamina
 import structlog
 from psycopg.rows import class_row
 
-from capture.config import CaptureConfig, OnLostSlot
+from capture.config import CaptureConfig, Failover, OnLostSlot
 from capture.errors import SlotInUse, SlotLost
 from capture.identity import identify, judge_source
 from capture.replication_connection import ReplicationConnection
+from capture.waiting import waiting_reporter
 from schemas.identifiers import SlotName, slot_name
 from schemas.lsn import Lsn
 from stores.state import SourceIdentity
@@ -25,6 +26,11 @@ _SOLUTIONS = {
     "rows_removed": "Set hot_standby_feedback = on at the standby, so that its primary keeps the catalog's old rows.",
 }
 """What helps, by the reason that Postgres gives; without one it is max_slot_wal_keep_size."""
+
+_GONE = (
+    f"{SlotLost.resync} If a standby was promoted, it had no copy of the slot: set `source.failover` to `slot`, and "
+    "sync_replication_slots at the standbys, for the next time (Postgres 17 and newer)."
+)
 
 log = structlog.get_logger(__name__)
 
@@ -41,6 +47,8 @@ class SlotState:
     active_pid: int | None
     invalidation: str | None = None
     """Why Postgres took it away; told from Postgres 17 on."""
+    failover: bool | None = None
+    """Whether standbys may keep it in step; from Postgres 17 on."""
 
     @property
     def confirmed_lsn(self) -> Lsn:
@@ -63,7 +71,8 @@ def find_slot(connection: psycopg.Connection, name: SlotName) -> SlotState | Non
         return cursor.execute(
             """
             select slot_name as name, plugin, database, coalesce(confirmed_flush_lsn, '0/0')::text as confirmed,
-                   wal_status, active_pid, to_jsonb(slots) ->> 'invalidation_reason' as invalidation
+                   wal_status, active_pid, to_jsonb(slots) ->> 'invalidation_reason' as invalidation,
+                   (to_jsonb(slots) ->> 'failover')::boolean as failover
               from pg_replication_slots slots
              where slot_name = %s
             """,
@@ -91,7 +100,7 @@ def judge_slot(slot: SlotState | None, name: SlotName, last: Lsn | None) -> None
     promised yet, and a missing slot is a first start."""
     if slot is None:
         if last is not None:
-            raise SlotLost(f"Slot {name} is gone, and the topics end at {last}.")
+            raise SlotLost(f"Slot {name} is gone, and the topics end at {last}.", solution=_GONE)
         return
     if slot.wal_status == "lost":
         raise slot_taken_away(name, slot.invalidation)
@@ -125,18 +134,14 @@ def take_slot(
         if slot is not None:
             drop_slot(session, name)
         slot, last, anew = None, None, True
-    start = _slot_lsn(connection, slot, config, stop) if last is None else last
+    if slot is None:
+        log.info("creating the slot", slot=name)
+        start = connection.create_slot(name, config.source.failover, stop, waiting_reporter(session))
+    else:
+        start = slot.confirmed_lsn if last is None else last
     for attempt in stamina.retry_context(on=SlotInUse, attempts=_START_ATTEMPTS, timeout=30.0, wait_max=1.0):
         with attempt:
-            connection.start(name, config.source.publication, start)
+            if slot is not None and slot.failover is False and config.source.failover is Failover.SLOT:
+                connection.let_slot_fail_over(name)
+            connection.start(name, config.source, start)
     return TakenSlot(start, server.identity, anew, server.is_standby)
-
-
-def _slot_lsn(
-    connection: ReplicationConnection, slot: SlotState | None, config: CaptureConfig, stop: threading.Event
-) -> Lsn:
-    if slot is not None:
-        return slot.confirmed_lsn
-    name = slot_name(config.pipeline)
-    log.info("creating the slot", slot=name)
-    return connection.create_slot(name, stop, lambda: log.info("slot waits for open transactions", slot=name))

@@ -5,7 +5,7 @@ A table whose shape differs from the one it was copied with is reported once, an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from capture.catalog_types import TypeLookup, looked_through
@@ -48,9 +48,12 @@ class Registrar:
         self._schemas = schemas
 
     def change_topic(self, table: TableName) -> str:
-        topic = self._topics.changes(table)
-        self._log.ensure(topic, TopicKind.RECORDS)
-        return topic
+        return self.change_topics([table])[table]
+
+    def change_topics(self, tables: Iterable[TableName]) -> dict[TableName, str]:
+        topics = {table: self._topics.changes(table) for table in tables}
+        self._log.ensure_all(topics.values(), TopicKind.RECORDS)
+        return topics
 
     def new_copy_topic(self, table: TableName, generation: Lsn) -> str:
         topic = self._topics.copy(table, generation)

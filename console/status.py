@@ -28,6 +28,7 @@ import psycopg
 
 from capture.control import switched_policy
 from capture.slot_wal import CAPTURE, SlotWal, read_slot_wal, seconds_to_limit
+from capture.waiting import Writers, snapshot_waits
 from console.config import Config
 from console.forecast import wal_growth
 from schemas.acknowledge import AcknowledgeConfig, Policy
@@ -74,6 +75,8 @@ class SourceState:
     """Microseconds since 1970, by the source's clock."""
     slot: SlotState | None
     slot_wal: SlotWal | None = None
+    snapshot_waits: Writers | None = None
+    """Whom the snapshot of a copy waits for; None where none is waited for."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,8 @@ class LogState:
 def read_source(connection: psycopg.Connection[dict[str, Any]], pipeline: PipelineName) -> SourceState:
     """One look at Postgres. The WAL position is read first, so no slot is seen ahead of it."""
     row = connection.execute(
-        "select pg_current_wal_lsn()::text as wal, (extract(epoch from clock_timestamp()) * 1000000)::bigint as now"
+        "select (case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end)::text "
+        "as wal, (extract(epoch from clock_timestamp()) * 1000000)::bigint as now"
     ).fetchone()
     assert row is not None  # noqa: S101 -- a select without from has one row
     slot = connection.execute(
@@ -112,6 +116,7 @@ def read_source(connection: psycopg.Connection[dict[str, Any]], pipeline: Pipeli
         if slot is None
         else SlotState(slot["active_pid"], _lsn(slot["confirmed"]), _lsn(slot["restart"]), slot["wal_status"]),
         slot_wal=read_slot_wal(connection, slot_name(pipeline)),
+        snapshot_waits=snapshot_waits(connection, pipeline),
     )
 
 
@@ -182,6 +187,7 @@ def status(config: Config, source: SourceState | None, log: LogState) -> dict[st
         "source": {"wal_lsn": _text(wal), "reachable": source is not None},
         "acknowledge": _acknowledge(config, log),
         "slot": _slot(config, source, log),
+        "snapshot": _snapshot(source),
         "capture": {
             "checkpoint_lsn": _text(last.lsn if last is not None else None),
             "lag_bytes": _behind(wal, last.lsn if last is not None else None),
@@ -189,6 +195,12 @@ def status(config: Config, source: SourceState | None, log: LogState) -> dict[st
         },
         "destinations": {name: _destination(config, log, name, wal, now) for name in names},
     }
+
+
+def _snapshot(source: SourceState | None) -> dict[str, Any] | None:
+    """Whom the snapshot of a copy waits for; null where none is waited for."""
+    waits = source.snapshot_waits if source is not None else None
+    return {"waits_for_pids": waits.pids, "waits_for_prepared": waits.prepared} if waits is not None else None
 
 
 def _slot(config: Config, source: SourceState | None, log: LogState) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -152,6 +153,24 @@ class KafkaLog:
 
     def create(self, topic: str, kind: TopicKind) -> None:
         """Makes a topic; raises TopicExists where it is there already."""
+        self._made(self._creating([topic], kind)[topic], topic)
+
+    def ensure(self, topic: str, kind: TopicKind) -> None:
+        self.ensure_all([topic], kind)
+
+    def ensure_all(self, topics: Iterable[str], kind: TopicKind) -> None:
+        """Makes those that are not there: all at once, which takes hardly longer than one."""
+        for topic, future in self._creating(topics, kind).items():
+            with suppress(TopicExists):
+                self._made(future, topic)
+
+    def _made(self, future: Future[None], topic: str) -> None:
+        try:
+            future.result(self._patience)
+        except KafkaException as error:
+            raise log_error(error.args[0], f"creating the topic {topic}") from error
+
+    def _creating(self, topics: Iterable[str], kind: TopicKind) -> dict[str, Future[None]]:
         settings = {"max.message.bytes": str(int(self._config.max_record))}
         match kind:
             case TopicKind.RECORDS:
@@ -161,18 +180,8 @@ class KafkaLog:
                 settings |= {"cleanup.policy": "compact"}
             case TopicKind.KEPT:
                 settings |= {"cleanup.policy": "delete", "retention.ms": "-1"}
-        wanted = NewTopic(topic, 1, self._config.replication_factor, config=settings)
-        future = self._admin.create_topics([wanted], operation_timeout=self._patience)[topic]
-        try:
-            future.result(self._patience)
-        except KafkaException as error:
-            raise log_error(error.args[0], f"creating the topic {topic}") from error
-
-    def ensure(self, topic: str, kind: TopicKind) -> None:
-        try:
-            self.create(topic, kind)
-        except TopicExists:
-            return
+        wanted = [NewTopic(topic, 1, self._config.replication_factor, config=settings) for topic in topics]
+        return self._admin.create_topics(wanted, operation_timeout=self._patience)
 
     def delete(self, topics: Iterable[str]) -> None:
         for topic, future in self._admin.delete_topics(list(topics), operation_timeout=self._patience).items():

@@ -9,6 +9,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from confluent_kafka import Producer
+
 from schemas.connections import KafkaConfig
 from schemas.errors import LogError
 from schemas.identifiers import SchemaId
@@ -41,6 +43,7 @@ class SchemaTopic:
         self._topic = topic
         self._known: dict[SchemaId, RegisteredSchema] = {}
         self._read_to = 0
+        self._producer: Producer | None = None
 
     def get(self, wanted: SchemaId) -> RegisteredSchema:
         if wanted not in self._known:
@@ -76,7 +79,8 @@ class SchemaTopic:
         self._read_to = end
 
     def _write(self, schema: SchemaId, content: dict[str, Any]) -> None:
-        producer = durable_producer(self._config, {})
-        producer.produce(self._topic, key=str(schema), value=json.dumps(content).encode())
-        if producer.flush(self._config.patience.total_seconds()) > 0:
+        if self._producer is None:  # kept: to make one takes longer than to write many schemas
+            self._producer = durable_producer(self._config, {"message.max.bytes": int(self._config.max_record)})
+        self._producer.produce(self._topic, key=str(schema), value=json.dumps(content).encode())
+        if self._producer.flush(self._config.patience.total_seconds()) > 0:
             raise BrokerUnreachable(f"No Kafka broker took a schema on {self._topic}.")

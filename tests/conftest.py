@@ -20,6 +20,7 @@ from schemas.connections import KafkaConfig
 from schemas.identifiers import DestinationName, PipelineName
 from tests.support.captured import MakeCaptured, captures
 from tests.support.pipeline import Pipeline
+from tests.support.postgres_version import VERSION
 
 MakePipeline = Callable[..., Pipeline]
 Servers = tuple[LocalPostgres, LocalKafka, SparkSession]
@@ -34,7 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[LocalPostgres]:
-    with LocalPostgres(settings={"max_replication_slots": "60", "max_wal_senders": "60"}) as server:
+    settings = {"max_replication_slots": "60", "max_wal_senders": "60", "max_prepared_transactions": "10"}
+    with LocalPostgres(VERSION, settings=settings) as server:
         yield server
 
 

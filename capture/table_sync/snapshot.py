@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable
 
 import psycopg
-import structlog
 from psycopg import sql
 
 from capture.errors import source_error
 from capture.replication_connection import ReplicationConnection, session_dsn
+from capture.waiting import waiting_reporter
 from schemas.identifiers import PipelineName, SlotName, slot_name
 from schemas.lsn import Lsn
-
-_LOOKS_BETWEEN_REPORTS = 10
-
-log = structlog.get_logger(__name__)
 
 
 class HeldSnapshot:
@@ -36,7 +31,7 @@ class HeldSnapshot:
             raise source_error(error, "opening a session for a snapshot") from error
         try:
             with ReplicationConnection(dsn) as exporter:
-                exported = exporter.create_exported_slot(slot, stop, _waiting_reporter(self._session))
+                exported = exporter.create_exported_slot(slot, stop, waiting_reporter(self._session))
                 self._session.execute("begin transaction isolation level repeatable read")
                 self._session.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(exported.snapshot)))
                 row = self._session.execute("select pg_export_snapshot()").fetchone()
@@ -61,27 +56,3 @@ def wal_end(session: psycopg.Connection) -> Lsn:
     ).fetchone()
     assert row is not None  # noqa: S101 -- a select without from has one row
     return Lsn.parse(row[0])
-
-
-def waits_for(session: psycopg.Connection) -> list[int]:
-    """The backends whose open transactions a new slot waits for."""
-    rows = session.execute(
-        """
-        select pid from pg_stat_activity
-         where backend_xid is not null and pid <> pg_backend_pid()
-         order by xact_start
-        """
-    )
-    return [row[0] for row in rows]
-
-
-def _waiting_reporter(session: psycopg.Connection) -> Callable[[], None]:
-    looks = 0
-
-    def report() -> None:
-        nonlocal looks
-        if looks % _LOOKS_BETWEEN_REPORTS == 0:
-            log.info("slot waits for open transactions", pids=waits_for(session))
-        looks += 1
-
-    return report

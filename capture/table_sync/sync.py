@@ -269,8 +269,7 @@ class TableSync:
 
         It waits for every open writer of the server, in a thread of its own, so that copies under way and tables that
         leave are tended meanwhile."""
-        for table in tables:
-            self.registrar.change_topic(table.name)
+        self.registrar.change_topics([table.name for table in tables])
         place = self.place()
         self._copies.warm(sum(len(self._beginnings.ranges(table)) for table in tables))
         log.info("taking a snapshot", tables=[str(table.name) for table in tables])

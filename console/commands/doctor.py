@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import typer
+from rich.table import Table
 from rich.text import Text
 
 from apply_spark.config import DestinationConfig
-from capture.config import CaptureConfig
+from capture.config import CaptureConfig, SourceConfig
 from capture.findings import Finding, Severity
-from capture.preflight import kafka_findings, source_findings
+from capture.preflight import connect, kafka_findings, source_findings
+from capture.published_facts import TableFacts, table_facts
 from capture.transcode.choose import kernel_path
 from console.commands.options import ConfigFile
 from console.config import DEFAULT_FILE, Config, load
-from console.output import stdout, table
+from console.output import human_bytes, stdout, table
 from schemas.connections import KafkaConfig
-from schemas.errors import ConfigError, DestinationError
+from schemas.errors import ConfigError, DestinationError, SourceError
 from schemas.identifiers import DestinationName
 
+_STATEMENT = re.compile(r"`((?:alter|create|grant|select) [^`]+;)`")
 _STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "red"}
 
 
 def doctor(*, config: ConfigFile = DEFAULT_FILE) -> None:
     """Check source, broker and destinations; print what must be done. Exit code 1 if anything would not work."""
-    findings = list(all_findings(load(config)))
+    pipeline = load(config)
+    findings = list(all_findings(pipeline))
     report = table("", "what", "finding", "solution")
     for finding in findings:
         report.add_row(
@@ -36,8 +42,48 @@ def doctor(*, config: ConfigFile = DEFAULT_FILE) -> None:
             Text(finding.solution),
         )
     stdout().print(report)
+    facts = _published(pipeline.source)
+    if facts:
+        stdout().print()
+        stdout().print(tables_in_words(facts))
+    statements = statements_of(findings)
+    if statements:
+        stdout().print("\nSQL that would help; what is in capitals is to be replaced:")
+        stdout().print(*statements, sep="\n", markup=False)
     if any(finding.severity is Severity.PROBLEM for finding in findings):
         raise typer.Exit(1)
+
+
+def _published(source: SourceConfig) -> list[TableFacts]:
+    try:
+        with connect(source) as connection:
+            return table_facts(connection, source.publication)
+    except (SourceError, psycopg.Error):
+        return []  # the findings say why
+
+
+def tables_in_words(facts: list[TableFacts]) -> Table:
+    """What will be copied, how rows are told apart, and what is left out."""
+    made = table("table", "identity", "key", "rows", "to copy", "left out", right=["rows", "to copy"], title="tables")
+    for each in facts:
+        left_out = [*each.left_out, *([f"rows unless {each.row_filter}"] if each.row_filter else [])]
+        made.add_row(
+            Text(str(each.table)),
+            Text(each.identity_in_words),
+            Text(", ".join(each.key)),
+            f"about {each.rows:,}" if each.rows is not None else "not known",
+            human_bytes(each.bytes),
+            Text(", ".join(left_out)),
+        )
+    rows = sum(each.rows or 0 for each in facts)
+    made.add_row(f"{len(facts)} tables", "", "", f"about {rows:,}", human_bytes(sum(each.bytes for each in facts)), "")
+    return made
+
+
+def statements_of(findings: list[Finding]) -> list[str]:
+    """The SQL of all solutions that are not there for information, once each."""
+    wanted = [finding.solution for finding in findings if finding.severity is not Severity.OK]
+    return list(dict.fromkeys(statement for solution in wanted for statement in _STATEMENT.findall(solution)))
 
 
 def all_findings(config: Config) -> Iterator[Finding]:

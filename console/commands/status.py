@@ -63,6 +63,8 @@ def print_status(report: dict[str, Any], out: Console) -> None:
     out.print(f"\nslot {slot['name']}: {running}, {human_bytes(slot['wal_held_bytes'])} of WAL{held}", markup=False)
     out.print(f"acknowledge policy: {policy_in_words(report['acknowledge'])}", markup=False)
     out.print(f"forecast: {forecast_in_words(slot)}", markup=False)
+    if report["snapshot"] is not None:
+        out.print(f"copies: {snapshot_in_words(report['snapshot'])}", markup=False)
     for name, destination in report["destinations"].items():
         out.print()
         out.print(tables_of(name, destination))
@@ -90,6 +92,14 @@ def forecast_in_words(slot: dict[str, Any]) -> str:
         return f"{pace}; no max_slot_wal_keep_size bounds it"
     reached = f"would be reached in about {human_duration(seconds)}" if seconds is not None else "is not in sight"
     return f"{pace}; max_slot_wal_keep_size ({human_bytes(limit)}) {reached}"
+
+
+def snapshot_in_words(snapshot: dict[str, Any]) -> str:
+    whom = [
+        *(f"process {pid}" for pid in snapshot["waits_for_pids"]),
+        *(f"prepared transaction {gid!r}" for gid in snapshot["waits_for_prepared"]),
+    ]
+    return f"a snapshot waits for open transactions: {', '.join(whom)}" if whom else "a snapshot is being taken"
 
 
 def tables_of(name: str, destination: dict[str, Any]) -> Any:  # noqa: ANN401 -- a rich renderable

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,18 +9,21 @@ from pathlib import Path
 import psycopg
 import pytest
 from psycopg import sql
+from pydantic import ByteSize
 from typer.testing import CliRunner, Result
 
-from capture.config import CaptureConfig, PartialPublish, SourceConfig
+from capture.config import CaptureConfig, Failover, Origins, PartialPublish, SourceConfig
 from capture.errors import PartlyPublished, PublicationMissing
 from capture.findings import Finding, Severity
-from capture.preflight import preflight, require, source_findings
+from capture.preflight import connect, preflight, require, source_findings
+from capture.published_facts import table_facts
 from console.cli import app
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
 from schemas.connections import KafkaConfig
 from schemas.errors import LogError, SourceError
 from schemas.identifiers import PipelineName, PublicationName
+from tests.support.postgres_version import since
 
 PASSWORD = "s3cr3t-word"  # noqa: S105 -- looked for in every message
 NOBODY = "127.0.0.1:9"
@@ -292,3 +296,89 @@ def test_our_own_tables_are_not_counted(database: Database) -> None:
 
     assert findings["publication"].severity is Severity.WARNING
     assert "penstock.heartbeat" not in findings
+
+
+def test_doctor_lists_every_table_with_its_identity_key_size_and_what_is_left_out(
+    database: Database, kafka: LocalKafka, tmp_path: Path
+) -> None:
+    database.run("create table orders (id int, line int, total int generated always as (id * 2) stored)")
+    database.run(
+        "alter table orders add primary key (line, id); insert into orders select i, i from generate_series(1, 5000) i"
+    )
+    database.run("create table whole (a text); alter table whole replica identity full")
+    database.run("create table by_index (id int not null, unique (id)); analyze orders")
+    database.run("alter table by_index replica identity using index by_index_id_key")
+    database.run("create publication shop_pub for table orders, whole, by_index")
+
+    with connect(config_for(database.owner).source) as connection:
+        facts = {str(each.table): each for each in table_facts(connection, PublicationName("shop_pub"))}
+    result = doctor(tmp_path, database.owner, kafka.bootstrap_servers)
+
+    orders = facts["public.orders"]
+    assert (orders.identity_in_words, orders.key, orders.rows) == ("primary key", ("line", "id"), 5000)
+    assert orders.bytes > 5000 * 32
+    assert orders.left_out == ("total",)
+    assert facts["public.whole"].identity_in_words == "full"
+    assert facts["public.by_index"].identity_in_words == "index by_index_id_key"
+    assert facts["public.by_index"].key == ("id",)
+    assert re.search(r"public.orders +│ primary key +│ line, id +│ +about 5,000 │ +\d+ kB │ total", result.stdout)
+    assert "3 tables" in result.stdout
+
+
+def test_doctor_repeats_the_sql_of_all_solutions_in_one_place(
+    database: Database, kafka: LocalKafka, tmp_path: Path
+) -> None:
+    database.run("create table orders (id int); create publication shop_pub for table orders")
+
+    lines = doctor(tmp_path, database.dsn, kafka.bootstrap_servers).stdout.splitlines()
+
+    assert f'grant select on "public"."orders" to "{database.role}";' in lines
+    assert f'alter role "{database.role}" replication;' in lines
+    assert 'alter table "public"."orders" replica identity full;' in lines
+
+
+def test_unlogged_tables_that_a_publication_would_have_are_named(database: Database) -> None:
+    database.run("create unlogged table scratch (id int primary key); create table orders (id int primary key)")
+    database.run("create publication shop_pub for all tables")
+
+    finding = found(database.owner)["public.scratch"]
+
+    assert finding.severity is Severity.WARNING
+    assert "writes no WAL" in finding.reason
+    assert 'alter table "public"."scratch" set logged' in finding.solution
+
+
+@since(15, "column lists")
+def test_a_column_list_without_the_identity_is_a_warning(database: Database) -> None:
+    database.run("create table orders (id int primary key, a text, b text)")
+    database.run("create publication shop_pub for table orders (a)")
+
+    finding = found(database.owner)["public.orders"]
+
+    assert "leaves out id, which its replica identity has" in finding.reason
+
+
+def test_rows_larger_than_a_record_may_be_are_a_warning(database: Database) -> None:
+    database.run("create table files (id int primary key, content text)")
+    database.run("alter table files alter content set storage external")
+    database.run("insert into files select i, repeat('x', 100000) from generate_series(1, 10) i; analyze files")
+    database.run("create publication shop_pub for table files")
+    config = config_for(database.owner)
+    small = config.kafka.model_copy(update={"max_record": ByteSize(50_000)})
+
+    findings = list(source_findings(config.model_copy(update={"kafka": small})))
+
+    assert [each.solution for each in findings if each.subject == "public.files"] == ["Raise `kafka.max_record`."]
+
+
+def test_what_the_version_of_the_server_cannot_do_is_told(database: Database, postgres: LocalPostgres) -> None:
+    database.run("create table orders (id int primary key); create publication shop_pub for table orders")
+    config = config_for(database.owner)
+    source = config.source.model_copy(update={"origin": Origins.NONE, "failover": Failover.SLOT})
+
+    findings = {each.subject: each for each in source_findings(config.model_copy(update={"source": source}))}
+
+    assert findings["origin"].severity is (Severity.OK if postgres.version >= 16 else Severity.PROBLEM)
+    assert findings["failover"].severity is (Severity.WARNING if postgres.version >= 17 else Severity.PROBLEM)
+    wanted = "synchronized_standby_slots" if postgres.version >= 17 else "Leave `source.failover` out"
+    assert wanted in findings["failover"].solution

@@ -16,6 +16,7 @@ from console.local_stack.postgres import LocalPostgres, StopMode
 from schemas.lsn import Lsn
 from tests.support.eventually import eventually
 from tests.support.pipeline import Pipeline
+from tests.support.postgres_version import VERSION
 
 RESYNC = {"PENSTOCK_CAPTURE__ON_LOST_SLOT": "resync"}
 MakeCapture = Callable[..., Pipeline]
@@ -23,7 +24,7 @@ MakeCapture = Callable[..., Pipeline]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[LocalPostgres]:
-    with LocalPostgres(settings={"max_wal_size": "64MB", "min_wal_size": "32MB"}) as server:
+    with LocalPostgres(VERSION, settings={"max_wal_size": "64MB", "min_wal_size": "32MB"}) as server:
         yield server
 
 
@@ -90,7 +91,7 @@ def test_a_slot_that_is_lost_under_a_running_capture_stops_it_and_resync_copies_
 
     for refusal in (running, at_the_start):
         assert f"Postgres took slot penstock_{pipeline.name} away" in refusal.reason
-        assert "wal_removed" in refusal.reason
+        assert "wal_removed" in refusal.reason or VERSION < 17, "older servers do not tell why"
         assert 'on_lost_slot = "resync"' in refusal.solution
         assert "max_slot_wal_keep_size" in refusal.solution
     assert after.log_id != before.log_id

@@ -17,6 +17,7 @@ from tests.support.builders import a_name
 from tests.support.eventually import eventually
 from tests.support.meanwhile import meanwhile, writes_of_every_kind
 from tests.support.pipeline import Pipeline
+from tests.support.postgres_version import since
 from tests.support.workers import workers_of
 
 SMALL_RANGES = {"PENSTOCK_CAPTURE__COPY_RANGE_SIZE": "64KiB"}
@@ -98,6 +99,7 @@ def test_the_leaves_of_a_partitioned_table_are_each_divided(running: Pipeline) -
     assert copies_of(running, f"{table}_a") == []
 
 
+@since(15, "column lists and row filters")
 def test_a_row_filter_and_a_column_list_hold_in_every_range(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline()
     pipeline.sql(

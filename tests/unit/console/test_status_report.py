@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from capture.slot_wal import SlotWal
-from console.commands.status import forecast_in_words, policy_in_words
+from capture.waiting import Writers
+from console.commands.status import forecast_in_words, policy_in_words, snapshot_in_words
 from console.config import Config, load
 from console.status import LogState, SlotState, SourceState, held_by, status, tables_behind
 from schemas.acknowledge import AcknowledgeConfig, Policy
@@ -157,6 +159,18 @@ def test_wal_that_is_acknowledged_is_held_by_nobody(config: Config) -> None:
     quiet = SourceState(Lsn(300), NOW, SlotState(7, Lsn(300), Lsn(50), "reserved"))
 
     assert held_by(config, quiet, LogState(THREE, {LAKE: a_feedback(300)})) == []
+
+
+def test_whom_a_snapshot_waits_for_is_told(config: Config) -> None:
+    waiting = replace(SOURCE, snapshot_waits=Writers([7, 12], ["order 5"]))
+
+    report = status(config, waiting, LogState(THREE, {}))
+
+    assert report["snapshot"] == {"waits_for_pids": [7, 12], "waits_for_prepared": ["order 5"]}
+    assert snapshot_in_words(report["snapshot"]) == (
+        "a snapshot waits for open transactions: process 7, process 12, prepared transaction 'order 5'"
+    )
+    assert status(config, SOURCE, LogState(THREE, {}))["snapshot"] is None
 
 
 def test_a_source_that_does_not_answer_is_told_and_the_rest_is_shown(config: Config) -> None:

@@ -1,0 +1,229 @@
+"""Many tables, wide tables, many subtransactions, large rows; and transactions that come from elsewhere or end late."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from console.cli import app
+from console.local_stack.postgres import LocalPostgres
+from schemas.checkpoint import Checkpoint, CopyFinished, TableErrored
+from schemas.identifiers import TableName
+from schemas.topics import Topics
+from stores.kafka_log import KafkaLog
+from tests.support.captured import Captured, MakeCaptured, publish
+from tests.support.eventually import eventually
+from tests.support.pipeline import Pipeline
+
+TABLES = 200
+MEGABYTE = 1024**2
+MOST_COLUMNS = 1600
+
+
+def checkpoints(pipeline: Pipeline) -> list[Checkpoint]:
+    topic = Topics(pipeline.config().pipeline).checkpoints
+    eventually(lambda: pipeline.has_topic(topic), what="the checkpoints")
+    with KafkaLog(pipeline.config().kafka) as log:
+        return [Checkpoint.decode(record.value) for record in log.read_all(topic) if record.value is not None]
+
+
+def copied(pipeline: Pipeline) -> dict[TableName, int]:
+    """Rows of the finished copies."""
+    markers = [marker for each in checkpoints(pipeline) for marker in each.markers]
+    return {marker.table: marker.rows for marker in markers if isinstance(marker, CopyFinished)}
+
+
+def streamed(pipeline: Pipeline) -> Counter[str]:
+    """Rows by change topic, as the checkpoints count them."""
+    rows: Counter[str] = Counter()
+    for each in checkpoints(pipeline):
+        for moved in each.moved:
+            rows[moved.topic] += moved.rows
+    return rows
+
+
+def test_two_hundred_tables_of_one_publication_are_copied_and_streamed(captured: MakeCaptured) -> None:
+    names = [f"t{number}" for number in range(TABLES)]
+    pipeline, log = captured(
+        *(f"create table {name} (id int primary key, a text)" for name in names),
+        *(f"insert into {name} select i, '{name}' from generate_series(1, 10) i" for name in names),
+        publish="for all tables",
+    )
+    eventually(lambda: len(copied(pipeline)) == TABLES, seconds=90, what="a copy of every table")
+
+    with pipeline.source.transaction():
+        pipeline.sql(*(f"insert into {name} select i, 'later' from generate_series(11, 15) i" for name in names))
+    for name in ("t0", "t77", f"t{TABLES - 1}"):
+        log.assert_rows(name)
+
+    assert set(copied(pipeline).values()) == {10}
+    topics = Topics(pipeline.config().pipeline)
+    assert streamed(pipeline) == {topics.changes(TableName("public", name)): 5 for name in names}
+
+
+def test_a_table_of_as_many_columns_as_postgres_allows_is_exact(captured: MakeCaptured) -> None:
+    columns = ", ".join(f"c{number} int" for number in range(1, MOST_COLUMNS))
+    values = ", ".join(f"i + {number}" for number in range(1, MOST_COLUMNS))
+    pipeline, log = captured(
+        f"create table wide (id int primary key, {columns})",
+        f"insert into wide select i, {values} from generate_series(1, 3) i",
+        publish="for table wide",
+    )
+    log.assert_rows("wide")
+
+    pipeline.sql(
+        f"insert into wide select i, {values} from generate_series(4, 6) i",
+        "update wide set c1599 = null where id = 2",
+        "delete from wide where id = 3",
+    )
+
+    log.assert_rows("wide")
+
+
+def test_fifty_thousand_subtransactions_of_one_transaction_arrive_and_those_rolled_back_do_not(
+    captured: MakeCaptured,
+) -> None:
+    pipeline, log = captured("create table t (id int primary key)", publish="for table t")
+    log.assert_rows("t")
+
+    pipeline.sql(
+        """
+        do $$
+        begin
+            for i in 1..50000 loop
+                begin
+                    insert into t values (i);
+                    if i % 10 = 0 then
+                        raise exception 'undone';
+                    end if;
+                exception when raise_exception then
+                end;
+            end loop;
+        end $$
+        """
+    )
+
+    target = pipeline.wal_lsn()
+    eventually(lambda: pipeline.checkpoint_lsn() >= target, seconds=90, what="a checkpoint")
+    assert pipeline.records(pipeline.change_topic("t")) == 45_000
+    assert pipeline.capture_peak_bytes() < 300 * MEGABYTE
+
+
+def status_of(pipeline: Pipeline) -> str:
+    return CliRunner().invoke(app, ["status", "-c", str(pipeline.file)]).stdout
+
+
+def test_a_prepared_transaction_is_waited_for_by_name_and_arrives_once_it_is_committed(
+    captured: MakeCaptured,
+) -> None:
+    pipeline, log = captured(
+        "create table t (id int primary key)", "create table added (id int primary key)", publish="for table t"
+    )
+    log.assert_rows("t")
+    gid = f"order of {pipeline.name}"
+    pipeline.sql("begin", "insert into t values (1)", "insert into added values (1)", f"prepare transaction '{gid}'")
+
+    try:
+        publish(pipeline, "add table added")
+        pipeline.sql("insert into t values (2)")
+        eventually(lambda: f"prepared transaction {gid!r}" in status_of(pipeline), what="its name in the status")
+        eventually(lambda: gid in str(waits_in_log(pipeline)), what="its name in the log")
+        eventually(lambda: log.rows("t") == [(2,)], what="the other rows")
+        assert log.generations("added") == []
+    finally:
+        pipeline.sql(f"commit prepared '{gid}'")  # or it would hold up every snapshot of the server
+    pipeline.sql("insert into added values (2)")
+
+    log.assert_rows("t")
+    log.assert_rows("added")
+
+
+def waits_in_log(pipeline: Pipeline) -> list[object]:
+    lines = (pipeline.folder / "capture0.log").read_text().splitlines()
+    entries = [json.loads(line) for line in lines if '"slot waits for open transactions"' in line]
+    return [entry["prepared"] for entry in entries]
+
+
+def as_if_replicated(pipeline: Pipeline, postgres: LocalPostgres, statement: str) -> None:
+    """In a session that says, as a subscription does, that it repeats what another server did."""
+    with psycopg.connect(postgres.dsn(pipeline.name), autocommit=True) as applier:
+        applier.execute(f"select pg_replication_origin_create('{pipeline.name}')")
+        applier.execute(f"select pg_replication_origin_session_setup('{pipeline.name}')")
+        applier.execute(statement)
+        applier.execute("select pg_replication_origin_session_reset()")
+        applier.execute(f"select pg_replication_origin_drop('{pipeline.name}')")
+
+
+def test_rows_that_were_replicated_to_the_source_or_written_as_a_replica_arrive(
+    captured: MakeCaptured, postgres: LocalPostgres
+) -> None:
+    pipeline, log = captured("create table t (id int primary key, a text)", publish="for table t")
+    log.assert_rows("t")
+
+    as_if_replicated(pipeline, postgres, "insert into t values (1, 'from elsewhere')")
+    pipeline.sql("insert into t values (2, 'from here')", "set session_replication_role = replica")
+    pipeline.sql("insert into t values (3, 'as a replica')", "delete from t where id = 2")
+
+    log.assert_rows("t")
+
+
+def test_rows_that_were_replicated_to_the_source_are_left_out_where_that_is_asked_for(
+    captured: MakeCaptured, postgres: LocalPostgres
+) -> None:
+    pipeline, log = captured(
+        "create table t (id int primary key, a text)", publish="for table t", source='origin = "none"'
+    )
+    if postgres.version < 16:
+        refusal = pipeline.refused()
+        assert "needs Postgres 16" in refusal.reason
+        assert "source.origin" in refusal.solution
+        return
+    log.assert_rows("t")
+
+    as_if_replicated(pipeline, postgres, "insert into t values (1, 'from elsewhere')")
+    pipeline.sql("insert into t values (2, 'from here')")
+
+    log.assert_rows("t", "select * from t where id = 2")
+
+
+def stops(log: Captured, table: str) -> TableErrored | None:
+    found = [marker for marker in log.markers(table) if isinstance(marker, TableErrored)]
+    return found[-1] if found else None
+
+
+def assert_names_the_setting(stop: TableErrored | None) -> None:
+    assert stop is not None
+    assert re.fullmatch(r"A row needs a record of 7\d,\d{3},\d{3} bytes; 67,108,864 are allowed\.", stop.reason)
+    assert "Raise `kafka.max_record`" in stop.solution
+
+
+@pytest.fixture
+def too_large() -> str:
+    """A value of 70 MB; a record may have 64 MB."""
+    return f"repeat('0123456789', {7 * 1024**2})"
+
+
+def test_a_row_that_is_too_large_stops_its_table_in_copy_and_in_stream_and_the_others_go_on(
+    captured: MakeCaptured, too_large: str
+) -> None:
+    pipeline, log = captured(
+        *(f"create table {table} (id int primary key, a text)" for table in ("streams", "copies", "other")),
+        f"insert into copies values (1, {too_large})",
+        publish="for table streams, copies, other",
+    )
+    log.assert_rows("streams")
+    eventually(lambda: stops(log, "copies"), what="the copied table to stop")
+
+    pipeline.sql(f"insert into streams values (1, {too_large})", "insert into other values (1, 'small')")
+    eventually(lambda: stops(log, "streams"), what="the streamed table to stop")
+
+    log.assert_rows("other")
+    assert_names_the_setting(stops(log, "copies"))
+    assert_names_the_setting(stops(log, "streams"))
+    assert pipeline.capture_peak_bytes() < 600 * MEGABYTE
+    assert pipeline.stop_capture() == 0
