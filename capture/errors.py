@@ -5,6 +5,7 @@ SourceError
 |-- PublicationMissing    nothing to capture
 |-- PartlyPublished       the publication withholds some operations
 |-- PublicationTaken      `source.tables` is given, and somebody else made the publication
+|-- TriggersRefused       the role may not install event triggers
 |-- SlotInUse             another capture, or its dead walsender          (timed)
 '-- SlotLost              WAL that we still need is gone
     '-- SourceChanged     another server, database or timeline
@@ -41,6 +42,10 @@ class PartlyPublished(SourceError):
 
 class PublicationTaken(SourceError):
     """The publication is not ours to change."""
+
+
+class TriggersRefused(SourceError):
+    """Event triggers are for superusers."""
 
 
 class SlotInUse(SourceError):

@@ -21,6 +21,7 @@ from capture.findings import Finding, Severity
 from capture.findings import one as _one
 from capture.findings import text as _text
 from capture.published_findings import publication_findings, table_findings
+from capture.setup_source import ddl_findings
 from capture.slots import slot_taken_away
 from schemas.connections import KafkaConfig
 from schemas.errors import LogError, SourceError
@@ -276,4 +277,5 @@ _CHECKS: tuple[Callable[[psycopg.Connection[dict[str, Any]], CaptureConfig], Ite
     table_findings,
     _slot,
     _wal_bound,
+    ddl_findings,
 )
