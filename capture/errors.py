@@ -6,6 +6,7 @@ SourceError
 |-- PartlyPublished       the publication withholds some operations
 |-- PublicationTaken      `source.tables` is given, and somebody else made the publication
 |-- StandbyRefused        the server is a standby, which cannot do what is asked
+|-- TriggersRefused       the role may not install event triggers
 |-- SlotInUse             another capture, or its dead walsender          (timed)
 '-- SlotLost              WAL that we still need is gone
     '-- SourceChanged     another server, database or timeline
@@ -46,6 +47,10 @@ class PublicationTaken(SourceError):
 
 class StandbyRefused(SourceError):
     """A standby cannot decode before Postgres 16, make publications, or pass its slots on."""
+
+
+class TriggersRefused(SourceError):
+    """Event triggers are for superusers."""
 
 
 class SlotInUse(SourceError):

@@ -23,6 +23,7 @@ from capture.findings import text as _text
 from capture.loss_findings import loss_findings
 from capture.published_findings import publication_findings, table_findings
 from capture.server_findings import failover_findings, origin_findings, standby_findings
+from capture.setup_source import ddl_findings
 from capture.slots import slot_taken_away
 from schemas.connections import KafkaConfig
 from schemas.errors import LogError, SourceError
@@ -292,4 +293,5 @@ _CHECKS: tuple[Callable[[psycopg.Connection[dict[str, Any]], CaptureConfig], Ite
     loss_findings,
     _slot,
     _wal_bound,
+    ddl_findings,
 )

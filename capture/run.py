@@ -30,6 +30,7 @@ from capture.promotion import PromotionWatch
 from capture.publication import published_tables
 from capture.pulse import Pulse
 from capture.replication_connection import ReplicationConnection, session_dsn
+from capture.schema_versions import SchemaVersions
 from capture.server_findings import standby_findings
 from capture.slot_wal import SlotWalWatch
 from capture.slots import find_slot, take_slot
@@ -98,6 +99,8 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
     if last_accepted(kafka, topics.checkpoints) != last:
         raise SlotInUse("Another capture of this pipeline was still writing checkpoints.")
     log_id = last[1].log_id if last and not taken.anew else new_log_id()
+    if last is None or taken.anew:
+        store.forget()
 
     schemas = SchemaTopic(config.kafka, kafka, topics.schemas)
     registrar = Registrar(config.pipeline, kafka, schemas)
@@ -108,6 +111,7 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
         registrar,
         lambda name: _catalog_schema(config, session, name),
         lambda oids: _catalog_types(session, oids),
+        SchemaVersions(store),
     )
     _recreate_lost_topics(store, kafka, topics)
     forget_copies_under_way_elsewhere(store, taken.source)

@@ -18,6 +18,7 @@ from capture.acknowledgement import Acknowledgement
 from capture.checkpoints import CheckpointWriter
 from capture.config import CaptureTuning
 from capture.control import ControlReader
+from capture.ddl import PREFIX, decode_ddl
 from capture.link import LinkWatch
 from capture.metrics import (
     ACKNOWLEDGED_LAG,
@@ -49,7 +50,7 @@ from capture.tables import StreamTable, StreamTables
 from capture.transcode.choose import chosen_path
 from capture.transcode.contract import PumpedTable
 from capture.transcode.updates import InPlace, Move, settle
-from schemas.checkpoint import CopyStarted, Marker, Moved, TableErrored
+from schemas.checkpoint import CopyStarted, Marker, Moved, SchemaChanged, TableErrored
 from schemas.control import Command, Resync, SwitchPolicy
 from schemas.envelope import Op
 from schemas.identifiers import TableName
@@ -202,6 +203,7 @@ class Stream:
         moved = tuple(Moved(topic, schema, rows, size) for (topic, schema), (rows, size) in pump.moved().items())
         markers = tuple(self._markers)
         self._producer.flush()
+        self._tables.remember_versions()
         cut = partial(
             self._writer.cut, Lsn(pump.safe), moved, pump.origin.commit_ts, self._control.next_offset, markers
         )
@@ -231,15 +233,13 @@ class Stream:
                 self._row(self._tables[relation], Op.DELETE, old, None, frame.start)
             case Relation():
                 met = partial(self._tables.met, message, Lsn(origin.commit_lsn), origin.ordinal)
-                changed = self._pulse.during(met)
-                if changed is not None:
-                    log.warning("table changed its shape, copying it again", table=str(changed.table))
-                    self._desk.request(changed.table)
-                    self._markers.append(changed)
+                self._copy_again(self._pulse.during(met))
             case Truncate(relations=relations):
                 for relation in relations:
                     self._row(self._tables[relation], Op.TRUNCATE, None, None, frame.start)
-            case LogicalMessage(transactional=transactional):
+            case LogicalMessage(transactional=transactional, prefix=prefix, content=content):
+                if transactional and prefix == PREFIX:
+                    self._ddl(content)
                 origin.ordinal += transactional
             case Type() | Origin():
                 pass
@@ -247,6 +247,20 @@ class Stream:
                 raise AssertionError("the pump takes every Begin and Commit")
             case _:
                 assert_never(message)
+
+    def _ddl(self, content: bytes) -> None:
+        told = decode_ddl(content)
+        if told is None:
+            log.warning("message of an event trigger not understood", prefix=PREFIX)
+            return
+        position = Position(Lsn(self._pump.origin.commit_lsn), self._pump.origin.ordinal)
+        self._copy_again(self._pulse.during(partial(self._tables.altered, told, position)))
+
+    def _copy_again(self, changed: SchemaChanged | None) -> None:
+        if changed is not None:
+            log.warning("table was altered, copying it again", table=str(changed.table))
+            self._desk.request(changed.table)
+            self._markers.append(changed)
 
     def _update(self, table: StreamTable, update: Update, lsn: Lsn) -> None:
         """An update; a change of the key is a move: a delete of the old key, then a create that names it."""

@@ -1,6 +1,7 @@
 """The tables as the stream meets them: RELATION messages to transcoders, and what changed about a table.
 
-A table whose shape differs from the one it was copied with is reported once, and needs a new copy.
+A table whose shape differs from the one it was copied with, or that was rewritten since, is reported once, and needs a
+new copy.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from capture.catalog_types import TypeLookup, looked_through
+from capture.ddl import TableAltered
 from capture.pgoutput.messages import Relation
+from capture.schema_versions import SchemaVersions
 from capture.transcode import choose
 from capture.transcode.contract import TableTranscoder
 from schemas.checkpoint import CopyStarted, SchemaChanged
@@ -36,6 +39,23 @@ class StreamTable:
     """The commit LSN at which this shape was first seen."""
     errored: bool = False
     """Its changes are left out: it stopped, or it is one of penstock's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A table's newest copy."""
+
+    generation: Lsn
+    schema_id: SchemaId
+    schema: TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class _Altered:
+    """When the event triggers last told of a table, and when last that values were lost to all copies before."""
+
+    last: Position
+    lost: Position | None
 
 
 class Registrar:
@@ -82,6 +102,7 @@ class StreamTables:
         registrar: Registrar,
         lookup: SchemaLookup,
         types: TypeLookup,
+        versions: SchemaVersions,
     ) -> None:
         self._pipeline = pipeline
         self._database = database
@@ -89,11 +110,14 @@ class StreamTables:
         self._registrar = registrar
         self._lookup = lookup
         self._types = types
+        self._versions = versions
         self._by_id: dict[TableId, StreamTable] = {}
         self._unlisted: dict[TableId, tuple[TableSchema, Lsn]] = {}
         """Met, but not in the publication's list: a leaf that is published by its root, and has no changes of its own,
         or a table that has left meanwhile."""
-        self._copies: dict[TableName, tuple[Lsn, TableSchema]] = {}
+        self._copies: dict[TableName, _Copy] = {}
+        self._altered: dict[TableName, _Altered] = {}
+        """Of any table: the copy that it concerns may be announced later."""
 
     def __getitem__(self, relation: TableId) -> StreamTable:
         try:
@@ -102,12 +126,12 @@ class StreamTables:
             return self._open(relation, *self._unlisted.pop(relation))
 
     def remember_copy(self, table: TableName, generation: Lsn, schema_id: SchemaId) -> None:
-        self._copies[table] = (generation, self._registrar.table_schema(schema_id))
+        self._copies[table] = _Copy(generation, schema_id, self._registrar.table_schema(schema_id))
 
     def is_copied_after(self, table: TableName, commit_lsn: int) -> bool:
         """Whether the table's copy holds what committed at this LSN, so that nobody asks the stream for it."""
         copy = self._copies.get(table)
-        return copy is not None and commit_lsn < copy[0]
+        return copy is not None and commit_lsn < copy.generation
 
     def met(self, relation: Relation, commit_lsn: Lsn, ordinal: int) -> SchemaChanged | None:
         """Takes in a RELATION message, which repeats; tells if the table no longer has the shape it was copied with."""
@@ -127,24 +151,60 @@ class StreamTables:
         topic = "" if own else self._registrar.change_topic(schema.name)
         transcoder = choose.transcoder(self._pipeline, self._database, schema, ids, self._epoch)
         self._by_id[relation] = StreamTable(topic, transcoder, since, errored=own)
+        if not own:
+            self._versions.met(schema, ids[0], since)
         return self._by_id[relation]
 
+    def altered(self, told: TableAltered, position: Position) -> SchemaChanged | None:
+        """Takes in what the event triggers say; tells if the table is no longer the one that was copied."""
+        before = self._altered.get(told.table)
+        lost = position if told.rewritten or told.dropped else before.lost if before is not None else None
+        self._altered[told.table] = _Altered(position, lost)
+        copy = self._copies.get(told.table)
+        if copy is None or position.commit_lsn < copy.generation:
+            return None
+        if told.rewritten or any(column.name in told.dropped for column in copy.schema.columns):
+            return self._outdated(told.table, position, copy.schema_id)
+        return self._reshaped(told.table, position, copy)
+
     def copy_started(self, started: CopyStarted) -> SchemaChanged | None:
-        """A copy is under way; its table may already have another shape, at a commit that the copy does not hold."""
+        """A copy is under way; its table may already be another one, at a commit that the copy does not hold."""
         self.remember_copy(started.table, started.generation, started.schema_id)
+        copy = self._copies[started.table]
+        self._versions.met(copy.schema, copy.schema_id, copy.generation)
+        changed = None
         for table in self._by_id.values():
             if table.transcoder.table.name == started.table:
                 table.errored = False
-                return self._changed(table, Position(table.since, 0))
-        return None
+                changed = changed or self._changed(table, Position(table.since, 0))
+        altered = self._altered.get(started.table)
+        if changed is not None or altered is None or altered.last.commit_lsn < copy.generation:
+            return changed
+        if altered.lost is not None and altered.lost.commit_lsn >= copy.generation:
+            return self._outdated(started.table, altered.lost, copy.schema_id)
+        return self._reshaped(started.table, altered.last, copy)
 
     def _changed(self, table: StreamTable, position: Position) -> SchemaChanged | None:
         name = table.transcoder.table.name
         copy = self._copies.get(name)
-        if copy is None or position.commit_lsn < copy[0] or table.transcoder.table.same_shape(copy[1]):
+        if copy is None or position.commit_lsn < copy.generation or table.transcoder.table.same_shape(copy.schema):
             return None
+        return self._outdated(name, position, table.transcoder.schema_id)
+
+    def _reshaped(self, name: TableName, position: Position, copy: _Copy) -> SchemaChanged | None:
+        """By the catalog of now, which may be ahead of the position: a copy is then made a little earlier."""
+        catalog = self._lookup(name)
+        if catalog is None or catalog.same_shape(copy.schema):
+            return None
+        return self._outdated(name, position, self._registrar.schema_ids(catalog)[0])
+
+    def _outdated(self, name: TableName, position: Position, schema_id: SchemaId) -> SchemaChanged:
         del self._copies[name]
-        return SchemaChanged(name, position, table.transcoder.schema_id, rewrite=True)
+        return SchemaChanged(name, position, schema_id, rewrite=True)
+
+    def remember_versions(self) -> None:
+        """To be called between transactions, before a checkpoint."""
+        self._versions.remember()
 
     def _schema(self, relation: Relation, catalog: TableSchema | None) -> TableSchema:
         """The catalog's schema where it has the stream's shape, for it knows more; else the stream's own."""

@@ -16,6 +16,7 @@ from console.commands.demo import demo
 from console.commands.doctor import doctor
 from console.commands.resync import resync
 from console.commands.run import run
+from console.commands.setup_source import setup_source
 from console.commands.status import status
 from console.commands.wait import wait
 from console.environment import log_format
@@ -49,7 +50,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (demo, run, capture, apply, status, doctor, wait, resync, acknowledge):
+for verb in (demo, run, capture, apply, status, doctor, wait, resync, acknowledge, setup_source):
     app.command()(verb)
 
 

@@ -255,6 +255,10 @@ class CachedStore:
             outlived = [key for key in draft.of(SCHEMA_VERSIONS) if key[0] == table and key[1] < valid.since]
             return draft.drop(SCHEMA_VERSIONS, outlived)
 
+    def forget(self) -> None:
+        with self._writing() as draft:
+            draft.drop(SCHEMA_VERSIONS, list(draft.of(SCHEMA_VERSIONS)))
+
     # TableLifecycleStore
 
     def clear_for_copy(self, table: TableName) -> None:

@@ -41,3 +41,6 @@ class SchemaStore(Protocol):
         """Forget the versions that no question about an LSN >= `before` is answered with; returns how many.
 
         The one valid at `before` stays, however old it is."""
+
+    def forget(self) -> None:
+        """Forget every version of every table: the LSNs to come are those of another history."""

@@ -312,6 +312,20 @@ def test_pruning_before_the_first_version_drops_nothing(store: CachedStore) -> N
     assert store.latest(ORDERS) == a_version(5)
 
 
+def test_versions_of_another_history_are_forgotten_and_nothing_else(store: CachedStore) -> None:
+    fill(store)
+    store.put(a_version(1, ITEMS))
+    of_copies = store.copies()
+
+    store.forget()
+    store.forget()
+
+    assert store.latest(ORDERS) is None
+    assert store.latest(ITEMS) is None
+    assert store.copies() == of_copies
+    assert store.progress(LAKE) == LATE
+
+
 def test_clearing_for_a_copy_leaves_versions_progress_and_mappings_and_no_way_back(store: CachedStore) -> None:
     fill(store)
     go_through(store, Init(), DataSync(), FinishedCopy(), SyncDone(LATE), Ready(), owner=Owner("other"))

@@ -99,11 +99,18 @@ class Captured:
                 key=repr,
             )
 
+    def columns(self, table: str) -> list[str]:
+        """Of the newest copy."""
+        return [column.name for column in self._copied(table).columns]
+
     def key(self, table: str) -> list[str]:
         """Of the newest copy."""
+        return [column.name for column in self._copied(table).key]
+
+    def _copied(self, table: str) -> TableSchema:
         started = [marker for marker in self.markers(table) if isinstance(marker, CopyStarted)][-1]
         with KafkaLog(self._kafka) as log:
-            return [column.name for column in self._schema(log, started.schema_id).key]
+            return self._schema(log, started.schema_id)
 
     def table_topics(self) -> set[str]:
         """The tables that have a topic of changes."""

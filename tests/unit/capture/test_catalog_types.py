@@ -7,10 +7,12 @@ import pytest
 
 from capture.catalog_types import CatalogType, CatalogTypes, looked_through
 from capture.pgoutput.messages import Relation, RelationColumn
+from capture.schema_versions import SchemaVersions
 from capture.tables import Registrar, StreamTables
 from schemas.identifiers import Epoch, PipelineName, TableId
 from schemas.pg_types.registry import column_type
 from schemas.table import Column, ReplicaIdentity, TableSchema
+from stores.memory import MemoryStore
 from tests.support.builders import a_table
 
 NUMERIC, NUMERIC_ARRAY, INT4_ARRAY, TWO_DIGITS = 1700, 1231, 1007, (10 << 16 | 2) + 4
@@ -88,7 +90,8 @@ def test_a_relation_message_is_looked_through_as_the_catalog_is() -> None:
         asked.append(list(oids))
         return TYPES
 
-    tables = StreamTables(PipelineName("p"), "d", Epoch(1), cast("Registrar", None), lambda _: None, types)
+    versions = SchemaVersions(MemoryStore())
+    tables = StreamTables(PipelineName("p"), "d", Epoch(1), cast("Registrar", None), lambda _: None, types, versions)
     streamed = tables._schema(relation, None)
 
     assert asked == [[PRICE, PRICES, MOODS, NUMBERS, NUMERIC]]
