@@ -49,7 +49,8 @@ class Beginnings:
 
     def why_not_resumed(self, table: PublishedTable, left: Interrupted) -> str | None:
         schema_id, _ = self.registrar.schema_ids(table.schema)
-        return why_begin_again(table, schema_id, left) or why_lost(self.log, self._topics, left)
+        why = why_begin_again(table, schema_id, left, self.config.source.origin)
+        return why or why_lost(self.log, self._topics, left)
 
     def resumed(self, table: PublishedTable, this_round: Round) -> TableCopying | None:
         """The copy where it was interrupted, on the same topic; None if there is none, or if it cannot go on."""

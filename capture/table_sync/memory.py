@@ -79,9 +79,10 @@ class CopyMemory:
             self._store.set_ranges([part])
 
     def finished(self, finished: CopyFinished) -> bool:
-        """False if the table has another copy by now, or none."""
+        """False if the table has another copy by now, or none, or is about to leave."""
         with self._lock:
-            if not self._is_of(finished.table, finished.generation):
+            under_way = self._store.phases(CAPTURE).get(finished.table) == DataSync()
+            if not under_way or not self._is_of(finished.table, finished.generation):
                 return False
             copy = self._store.copies()[finished.table]
             self._store.set_copy(replace(copy, finished=True, rows=finished.rows))

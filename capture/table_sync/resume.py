@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from capture.config import Origins
 from capture.publication import PublishedTable, TableFile
 from capture.table_sync.copier import Copied
 from capture.table_sync.copies import Whole
@@ -72,7 +73,9 @@ def remembered(table: TableName, generation: Lsn, ranges: Sequence[CopyRange]) -
     ]
 
 
-def why_begin_again(table: PublishedTable, schema_id: SchemaId, left: Interrupted) -> str | None:
+def why_begin_again(
+    table: PublishedTable, schema_id: SchemaId, left: Interrupted, origin: Origins = Origins.ANY
+) -> str | None:
     """Why the copy cannot go on, and the next generation begins; None if it can, as far as the source is concerned."""
     told_whole = not table.toastable or table.schema.identity is ReplicaIdentity.FULL
     files = {file.id for file in table.files}
@@ -81,6 +84,7 @@ def why_begin_again(table: PublishedTable, schema_id: SchemaId, left: Interrupte
         (not left.announced, "it ended before its first checkpoint"),
         (not table.schema.key, "the table has no key"),
         (not publishes_all(table), "the publication withholds some of its changes"),
+        (origin is not Origins.ANY, "the stream leaves out changes that came from elsewhere"),
         (not told_whole, "updates may leave out TOASTed values; replica identity full would send them"),
         (schema_id != left.copy.schema_id, "the table has another shape"),
         (table.filenode != left.copy.filenode, "the table was truncated or rewritten, or has other partitions"),

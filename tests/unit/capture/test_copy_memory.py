@@ -62,6 +62,16 @@ def test_a_copy_of_a_table_that_left_meanwhile_cannot_go_on(memory: CopyMemory) 
     assert not left.announced
 
 
+def test_a_copy_that_ends_while_its_table_leaves_is_not_finished_and_nothing_is_refused(memory: CopyMemory) -> None:
+    memory.announced(STARTED)
+    memory.leave(TABLE)
+
+    assert not memory.finished(FINISHED)
+
+    assert memory.forget(TABLE, S)
+    assert memory.copies() == {}
+
+
 def test_what_is_said_of_another_generation_changes_nothing(memory: CopyMemory) -> None:
     before = memory.interrupted(TABLE)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from capture.config import Origins
 from capture.publication import PublishedTable
 from capture.table_sync.copier import Copied
 from capture.table_sync.ranges import CopyRange
@@ -87,6 +88,12 @@ def test_another_shape_a_copy_that_nobody_heard_of_and_one_without_a_finished_ra
     assert why_begin_again(PLAIN, SchemaId(8), left) == "the table has another shape"
     assert why_begin_again(PLAIN, SHAPE, replace(left, announced=False)) == "it ended before its first checkpoint"
     assert why_begin_again(PLAIN, SHAPE, untouched) == "no range of it was finished"
+
+
+def test_a_stream_that_leaves_out_what_came_from_elsewhere_does_not_tell_of_every_row_that_moved() -> None:
+    why = why_begin_again(PLAIN, SHAPE, an_interrupted_copy(), Origins.NONE)
+
+    assert why == "the stream leaves out changes that came from elsewhere"
 
 
 def test_the_division_is_the_remembered_one_however_the_files_have_grown_or_are_called_by_now() -> None:
