@@ -6,7 +6,7 @@ SECONDS ?= 0
 RESULT ?= benchmarks/results/$(shell date -u +%F)-$(shell git rev-parse --short HEAD).json
 RESULT := $(RESULT)
 
-.PHONY: demo build-kernel test checks lint types imports test-unit test-unit-reference integration integration-spark integration-capture test-matrix test-resume fuzz bench bench-quick format clean
+.PHONY: demo build-kernel test checks lint types imports test-unit test-unit-reference integration integration-spark integration-capture integration-alone test-matrix test-resume fuzz bench bench-quick format clean
 
 $(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/transcode/*.pyx capture/transcode/*.pxd apply_spark/*.pyx apply_spark/*.pxd)
 	$(PYTHON) -m venv $(VENV)
@@ -28,8 +28,9 @@ build-kernel: $(VENV)/.installed
 # Most of the time of an integration test is waiting for servers: four processes run side by side, on servers of their own.
 test: $(VENV)/.installed
 	$(MAKE) --no-print-directory -j3 integration-spark integration-capture checks
+	$(MAKE) --no-print-directory integration-alone
 
-integration: integration-spark integration-capture
+integration: integration-spark integration-capture integration-alone
 
 checks:
 	$(MAKE) --no-print-directory lint types imports test-unit test-unit-reference
@@ -52,10 +53,14 @@ test-unit-reference:
 	PENSTOCK_KERNEL=reference $(MAKE) test-unit
 
 integration-spark: $(VENV)/.installed
-	$(BIN)/pytest -m spark tests/contract tests/integration tests/chaos
+	$(BIN)/pytest -m 'spark and not alone' tests/contract tests/integration tests/chaos
 
 integration-capture: $(VENV)/.installed
 	$(BIN)/pytest --numprocesses 2 --dist worksteal -m 'not spark' tests/contract tests/integration tests/chaos
+
+# What measures time, after all others.
+integration-alone: $(VENV)/.installed
+	$(BIN)/pytest -m alone tests/integration
 
 # What depends on the version of Postgres, on every version; `make test` takes types on the oldest as well, and 17 for all.
 VERSIONS ?= 14 15 16 17 18

@@ -7,8 +7,7 @@ the first snapshot, and all changes since then are applied, whole, before the ta
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -32,8 +31,6 @@ from schemas.table import TableSchema
 from schemas.topics import Topics
 from stores.kafka_log import KafkaLog
 from stores.schema_topic import SchemaTopic
-
-_LOOK_SECONDS = 0.05
 
 
 def upserts(spark: SparkSession, rows: pa.Table, schema: TableSchema) -> TableChanges:
@@ -87,17 +84,6 @@ class CopyReader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._pool.shutdown(cancel_futures=True)
-
-    def is_read(self, table: TableProgress, piece: OffsetRange, interrupted: Callable[[], bool]) -> bool:
-        """Waits until a piece can be had at once, having begun to read it; False: interrupted before. It is read on."""
-        topic = self._topics.copy(table.table, table.generation)
-        if self._ahead is None or (self._ahead.topic, self._ahead.piece) != (topic, piece):
-            self._ahead = self._begun(table, topic, piece)
-        while not self._ahead.rows.done():
-            if interrupted():
-                return False
-            wait([self._ahead.rows], _LOOK_SECONDS)
-        return True
 
     def rows(self, table: TableProgress, piece: OffsetRange, then: OffsetRange | None) -> pa.Table:
         """A piece of a table's copy, with the one column `row`; `then` is the piece that is wanted next."""

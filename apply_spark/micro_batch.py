@@ -39,10 +39,6 @@ from schemas.topics import Topics
 from stores.kafka_log import KafkaLog, Record
 from stores.schema_topic import SchemaTopic
 
-_FLOW_SECONDS = 5.0
-"""So long after the last rows of the others they count as moving."""
-_SHARE = 4
-
 log = structlog.get_logger(__name__)
 
 
@@ -68,7 +64,6 @@ class Applier:
         self._parts = parts
         self._budget = Budget(parts.tuning.interval_rows, int(parts.tuning.interval_bytes))
         self._saved_at = time.monotonic()
-        self._flowed_at = -_FLOW_SECONDS
         self._rule = EpochRule(stored.epoch if stored else None)
         self.progress = stored
 
@@ -106,7 +101,7 @@ class Applier:
                     if changes:
                         self._destination.write_events(Batch(changes, after))
                         failpoint("apply.committed")
-                        self._saved_at = self._flowed_at = time.monotonic()
+                        self._saved_at = time.monotonic()
                     else:
                         self._save_if_due(after)
             except TableFailed as error:
@@ -152,12 +147,10 @@ class Applier:
     # Tables that are not level with the destination.
 
     def work(self, interrupted: Callable[[], bool]) -> None:
-        """Copies and catch-ups: one piece in any case, so that no load starves them; more until `interrupted`.
-
-        A piece of a copy that is still being read is left for later then: the tables that move do not wait for it."""
+        """Copies and catch-ups: one piece in any case, so that no load starves them; more until `interrupted`."""
         while self.progress is not None:
             progress = self.progress
-            piece = self._next_piece(progress, interrupted)
+            piece = self._next_piece(progress)
             if piece is None:
                 return
             try:
@@ -169,13 +162,13 @@ class Applier:
             if interrupted():
                 return
 
-    def _next_piece(self, progress: Progress, interrupted: Callable[[], bool]) -> Callable[[], None] | None:
+    def _next_piece(self, progress: Progress) -> Callable[[], None] | None:
         """Small copies first; then the tables that are furthest behind, together; large copies piece by piece."""
         tables = progress.tables.values()
         copying = [t for t in tables if isinstance(t.phase, Init | DataSync) and t.copy_end is not None]
         for table in copying:
             if table.copy_rows <= self._piece(table):
-                return partial(self._copy_some, progress, table, interrupted)
+                return partial(self._copy_some, progress, table)
         behind = [
             t for t in tables if isinstance(t.phase, FinishedCopy) or (t.moves and t.log_offset < progress.log_offset)
         ]
@@ -183,14 +176,14 @@ class Applier:
             last = min(behind, key=lambda table: table.log_offset)
             together = [t for t in behind if (t.log_offset, t.epoch) == (last.log_offset, last.epoch)]
             return partial(self._catch_up_some, progress, together)
-        return partial(self._copy_some, progress, copying[0], interrupted) if copying else None
+        return partial(self._copy_some, progress, copying[0]) if copying else None
 
     def _schema(self, table: TableProgress) -> TableSchema:
         schema = self._parts.schemas.get(table.schema_id).table
         assert schema is not None  # noqa: S101 -- a value schema is registered with its table
         return schema
 
-    def _copy_some(self, progress: Progress, table: TableProgress, interrupted: Callable[[], bool]) -> None:
+    def _copy_some(self, progress: Progress, table: TableProgress) -> None:
         """The next rows of the copy topic. All of them are there: capture said so."""
         if isinstance(table.phase, Init):
             table = replace(table, phase=DataSync(), copy_offset=0, copied=0)
@@ -199,10 +192,6 @@ class Applier:
             self._reached(progress)
         assert table.copy_end is not None  # noqa: S101 -- or there would be no work
         end = min(table.copy_end, table.copy_offset + self._piece(table))
-        if end > table.copy_offset and not self._parts.copies.is_read(
-            table, OffsetRange(table.copy_offset, end), interrupted
-        ):
-            return
         copied = table.copied
         if end > table.copy_offset:
             following = OffsetRange(end, min(table.copy_end, end + self._piece(table)))
@@ -226,13 +215,10 @@ class Applier:
             self._destination.write_table_rows(schema, ArrowRows(spark, rows), after)
 
     def _piece(self, table: TableProgress) -> int:
-        """How many rows of a copy are within the budget, by its average row. Fewer while other tables move: Spark ends
-        what it has begun to read before it reads for these."""
-        share = _SHARE if time.monotonic() - self._flowed_at < _FLOW_SECONDS else 1
-        rows, size = self._budget.rows // share, self._budget.bytes // share
-        if table.copy_bytes <= size:
-            return max(1, rows)
-        return max(1, min(rows, size * table.copy_rows // table.copy_bytes))
+        """How many rows of a copy are within the budget, by its average row."""
+        if table.copy_bytes <= self._budget.bytes:
+            return self._budget.rows
+        return max(1, min(self._budget.rows, self._budget.bytes * table.copy_rows // table.copy_bytes))
 
     def _copied(self, progress: Progress, table: TableProgress, end: int, copied: int) -> Progress:
         now = replace(table, copy_offset=end, copied=copied)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections import deque
 
+import pytest
+
 from schemas.feedback import Feedback
 from schemas.identifiers import TableName
 from schemas.lsn import Lsn
@@ -62,6 +64,7 @@ class Lag:
         self._feedback.close()
 
 
+@pytest.mark.alone
 def test_adding_a_table_of_a_million_rows_keeps_the_lag_of_the_others_below_five_seconds(
     make_pipeline: MakePipeline,
 ) -> None:
