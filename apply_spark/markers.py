@@ -12,6 +12,7 @@ from apply_spark.progress import Progress, TableProgress
 from schemas.checkpoint import CopyFinished, CopyStarted, SchemaChanged, TableErrored, TableRemoved
 from schemas.errors import Retry
 from schemas.identifiers import Epoch, TableName
+from schemas.lsn import NOWHERE
 from schemas.phases import Errored, Init
 
 log = structlog.get_logger(__name__)
@@ -35,7 +36,8 @@ def marked(progress: Progress, interval: Interval, level: set[TableName]) -> Pro
             case SchemaChanged(position=position):
                 if table is not None and position.commit_lsn >= table.generation:
                     log.warning("table changed its shape, waiting for a new copy", table=str(marker.table))
-                    tables[marker.table] = replace(table, phase=Init(), copy_end=None)
+                    # Of no generation: the end of the old copy may still be told, and would begin what is outdated.
+                    tables[marker.table] = replace(table, phase=Init(), generation=NOWHERE, copy_end=None)
                     level.discard(marker.table)
             case TableErrored(position=position, reason=reason, solution=solution):
                 if table is not None and position.commit_lsn >= table.generation:

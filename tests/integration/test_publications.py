@@ -126,6 +126,7 @@ def test_a_restart_without_a_change_of_the_publication_copies_nothing(captured: 
         publish=f"for table t (id, a) where (id > 0), parted {VIA_ROOT}",
     )
     log.assert_rows("t", "select id, a from t")
+    log.assert_rows("parted")
     pipeline.stop_capture()
 
     pipeline.sql("vacuum full t", "vacuum freeze leaf", "insert into t values (1, 2, 3)", "insert into leaf values (1)")

@@ -12,7 +12,7 @@ from apply_spark.progress import Progress, TableProgress
 from schemas.checkpoint import CopyFinished, CopyStarted, Marker, SchemaChanged, TableErrored, TableRemoved
 from schemas.errors import Retry
 from schemas.identifiers import Epoch, LogId, SchemaId, TableName
-from schemas.lsn import Lsn, Position
+from schemas.lsn import NOWHERE, Lsn, Position
 from schemas.phases import DataSync, Errored, Init, Phase, Ready
 
 ORDERS, ITEMS = TableName("public", "orders"), TableName("public", "items")
@@ -113,9 +113,19 @@ def test_the_end_of_another_generations_copy_is_not_this_ones(tables: tuple[Tabl
 def test_a_change_of_shape_holds_the_table_unless_its_copy_is_newer(at: int, *, held: bool) -> None:
     tables, level = after((SchemaChanged(ORDERS, Position(Lsn(at), 0), SchemaId(6), rewrite=True),), a_table())
 
-    expected = replace(a_table(), phase=Init(), copy_end=None) if held else a_table()
+    expected = replace(a_table(), phase=Init(), generation=NOWHERE, copy_end=None) if held else a_table()
     assert tables[ORDERS] == expected
     assert level == (set() if held else {ORDERS})
+
+
+def test_the_end_of_a_copy_that_is_told_after_a_change_of_shape_does_not_begin_it() -> None:
+    """Capture had the end of the copy in its queue when the stream met the new shape."""
+    changed = SchemaChanged(ORDERS, Position(Lsn(160), 0), SchemaId(6), rewrite=True)
+    ended = CopyFinished(ORDERS, Lsn(100), rows=3, bytes=30, ends=(3,), last=Lsn(100))
+
+    tables, _ = after((changed, ended), a_table(phase=Init()))
+
+    assert (tables[ORDERS].phase, tables[ORDERS].copy_end) == (Init(), None)
 
 
 @pytest.mark.parametrize(("at", "held"), [(99, False), (100, True), (160, True)])
