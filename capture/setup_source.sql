@@ -3,7 +3,26 @@
 
 create schema if not exists penstock;
 
-create or replace function penstock.tell_table(relation oid, rewritten boolean, dropped text[]) returns void
+-- The owner of the schema can replace what lies in it, and it runs with the rights of whoever runs this.
+do $$
+declare
+    owner text := (select r.rolname from pg_catalog.pg_namespace n join pg_catalog.pg_roles r on r.oid = n.nspowner
+                    where n.nspname = 'penstock' and r.rolname <> current_user and not r.rolsuper);
+begin
+    if owner is not null then
+        raise exception 'schema penstock belongs to %, who could replace what the triggers run', owner
+            using hint = 'Run `alter schema penstock owner to current_user;`, and look at what lies in it.';
+    end if;
+end
+$$;
+
+drop event trigger if exists penstock_ddl;
+drop event trigger if exists penstock_rewrite;
+drop event trigger if exists penstock_drop;
+drop function if exists penstock.tell_ddl();
+drop function if exists penstock.tell_table(oid, boolean, text[]);
+
+create function penstock.tell_table(relation oid, rewritten boolean, dropped text[]) returns void
     language sql
     set search_path = pg_catalog, pg_temp
     set datestyle = 'ISO'
@@ -35,7 +54,7 @@ as $$
 $$;
 
 -- As its owner, so that it may write to the WAL whoever alters a table, and where others may not.
-create or replace function penstock.tell_ddl() returns event_trigger
+create function penstock.tell_ddl() returns event_trigger
     language plpgsql
     security definer
     set search_path = pg_catalog, pg_temp
@@ -45,7 +64,7 @@ begin
     when 'table_rewrite' then
         -- 2: a value was computed for each row, 4: values have another type. What else rewrites changes no value.
         if (pg_event_trigger_table_rewrite_reason() & 6) <> 0 then
-            perform penstock.tell_table(r.relation, true, '{}')
+            perform penstock.tell_table(r.relation, true, '{}'::text[])
                from (select pg_event_trigger_table_rewrite_oid() as relation
                       union
                      select a.relid::oid from pg_partition_ancestors(pg_event_trigger_table_rewrite_oid()) a) r;
@@ -56,7 +75,7 @@ begin
           where d.object_type = 'table column' and not d.is_temporary
           group by d.objid;
     else
-        perform penstock.tell_table(a.relation, false, '{}')
+        perform penstock.tell_table(a.relation, false, '{}'::text[])
            from (with recursive altered as (
                      select d.objid as relation
                        from pg_event_trigger_ddl_commands() d
@@ -71,9 +90,6 @@ exception when others then
 end
 $$;
 
-drop event trigger if exists penstock_ddl;
-drop event trigger if exists penstock_rewrite;
-drop event trigger if exists penstock_drop;
 create event trigger penstock_ddl on ddl_command_end when tag in ('ALTER TABLE') execute function penstock.tell_ddl();
 create event trigger penstock_rewrite on table_rewrite execute function penstock.tell_ddl();
 create event trigger penstock_drop on sql_drop execute function penstock.tell_ddl();

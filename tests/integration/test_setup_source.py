@@ -225,3 +225,16 @@ def test_a_role_that_may_not_is_told_what_a_dba_has_to_run(source: Source) -> No
     source.run("create table t (id int)", "alter table t add column a int")
     assert [each["name"] for each in source.told()] == ["t"]
     source.run(f'revoke create on database "{source.name}" from {role}', f"drop role {role}")
+
+
+def test_a_schema_of_somebody_else_who_could_replace_what_runs_is_refused(source: Source) -> None:
+    role = f"r{secrets.token_hex(4)}"
+    source.run(f"create role {role}", f"create schema penstock authorization {role}")
+
+    refused = source.penstock()
+
+    assert refused.exit_code == 1
+    assert f"schema penstock belongs to {role}" in refused.stderr
+    assert source.session.execute("select from pg_event_trigger").fetchall() == []
+    source.run("alter schema penstock owner to current_user", f"drop role {role}")
+    assert source.penstock().exit_code == 0
