@@ -104,11 +104,14 @@ _LINEAGE = "(select c.oid as relid union select a.relid::oid from pg_partition_a
 """A leaf is a member where one of these is."""
 _FILES = """(select c.oid as relid where c.relkind <> 'p'
                union select t.relid::oid from pg_partition_tree(c.oid) t where t.isleaf)"""
-# The transaction that wrote a row of pg_inherits stays readable: a partition that is attached again has another.
+# The transaction that wrote a row of pg_inherits stays readable: a partition that is attached again has another. One
+# that is attached at this very moment may be in the tree, which is that of now, and not yet in the rows of our moment:
+# it is left to the next look.
 _FILENODE = """(select string_agg(f.relid::text || ':' || coalesce(pg_relation_filenode(f.relid), 0)
                                   || ':' || coalesce(i.xmin::text, ''), ',' order by f.relid)
                   from (select c.oid as relid union select t.relid::oid from pg_partition_tree(c.oid) t) f
-                  left join pg_inherits i on i.inhrelid = f.relid and i.inhseqno = 1)"""
+                  left join pg_inherits i on i.inhrelid = f.relid and i.inhseqno = 1
+                 where f.relid = c.oid or i.inhrelid is not null)"""
 _IN_14 = {
     "columns": "null::text[]",
     "row_filter": "null::text",

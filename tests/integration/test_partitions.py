@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
+
+import psycopg
 import pytest
 
+from capture.publication import filenode
+from capture.table_sync.membership import members
+from console.local_stack.postgres import LocalPostgres
+from schemas.identifiers import TableId
 from tests.support.captured import (
     NOTICED,
     VIA_ROOT,
@@ -53,6 +60,30 @@ def test_a_partition_that_comes_empty_costs_no_copy_and_its_rows_arrive_in_the_n
     log.assert_rows("t")
     assert len(log.generations("t")) == 1
     assert log.table_topics() == {"public.t"}
+
+
+def test_a_partition_that_comes_at_the_moment_of_a_look_is_left_to_the_next(postgres: LocalPostgres) -> None:
+    """Else the look remembers it without its attachment, and the next one takes it for another: a copy for nothing."""
+    name = f"t{secrets.token_hex(4)}"
+    with (
+        psycopg.connect(postgres.dsn(), autocommit=True) as admin,
+        psycopg.connect(postgres.dsn(), autocommit=True) as session,
+    ):
+        admin.execute(f"create table {name} (id int) partition by list (id)")
+        row = admin.execute("select %s::regclass::oid::bigint", [name]).fetchone()
+        assert row is not None
+        table = TableId(row[0])
+        session.execute("begin transaction isolation level repeatable read")
+        before = filenode(session, table)
+        admin.execute(f"create table {name}_one partition of {name} for values in (1)")
+
+        at_the_moment = filenode(session, table)
+        session.execute("commit")
+        after = filenode(session, table)
+        admin.execute(f"drop table {name}")
+
+    assert at_the_moment == before
+    assert members(before) < members(after)
 
 
 @pytest.mark.parametrize(
