@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 SECONDS ?= 0
 RESULT ?= benchmarks/results/$(shell date -u +%F)-$(shell git rev-parse --short HEAD).json
 RESULT := $(RESULT)
+# A run starts hundreds of processes; without bytecode each compiles what it imports.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo build-kernel test checks lint types imports test-unit test-unit-reference integration integration-spark integration-capture integration-alone test-matrix test-resume fuzz bench bench-quick format clean
 
@@ -25,7 +27,7 @@ build-kernel: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	$(BIN)/python -c 'import apply_spark.avro_decoder, capture.transcode.kernel'
 
-# Most of the time of an integration test is waiting for servers: four processes run side by side, on servers of their own.
+# Most of the time of an integration test is waiting for servers: five processes run side by side, on servers of their own.
 test: $(VENV)/.installed
 	$(MAKE) --no-print-directory -j3 integration-spark integration-capture checks
 	$(MAKE) --no-print-directory integration-alone
@@ -52,11 +54,14 @@ test-unit: $(VENV)/.installed
 test-unit-reference:
 	PENSTOCK_KERNEL=reference $(MAKE) test-unit
 
+# The longest tests come first, so that both processes end together.
+SIDE_BY_SIDE := --numprocesses 2 --dist worksteal
+
 integration-spark: $(VENV)/.installed
-	$(BIN)/pytest -m 'spark and not alone' tests/contract tests/integration tests/chaos
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'spark and not alone' tests/chaos tests/integration tests/contract
 
 integration-capture: $(VENV)/.installed
-	$(BIN)/pytest --numprocesses 2 --dist worksteal -m 'not spark' tests/contract tests/integration tests/chaos
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not spark' tests/chaos tests/integration tests/contract
 
 # What measures time, after all others.
 integration-alone: $(VENV)/.installed
@@ -64,15 +69,15 @@ integration-alone: $(VENV)/.installed
 
 # What depends on the version of Postgres, on every version; `make test` takes types on the oldest as well, and 17 for all.
 VERSIONS ?= 14 15 16 17 18
-VERSIONED := $(addprefix tests/integration/test_, publications.py partitions.py replica_identities.py slots.py table_copies.py large_things.py doctor.py end_to_end.py)
+VERSIONED := $(addprefix tests/integration/test_, publications.py partitions.py replica_identities.py slots.py table_copies.py large_things.py doctor.py end_to_end.py ddl.py)
 
 test-matrix: $(VENV)/.installed
-	PENSTOCK_TEST_POSTGRES_VERSIONS=$$(echo $(VERSIONS) | tr ' ' ,) $(BIN)/pytest tests/integration/test_all_types.py
-	set -e; for version in $(VERSIONS); do PENSTOCK_TEST_POSTGRES=$$version $(BIN)/pytest -rs $(VERSIONED); done
+	PENSTOCK_TEST_POSTGRES_VERSIONS=$$(echo $(VERSIONS) | tr ' ' ,) $(BIN)/pytest $(SIDE_BY_SIDE) tests/integration/test_all_types.py
+	set -e; for version in $(VERSIONS); do PENSTOCK_TEST_POSTGRES=$$version $(BIN)/pytest $(SIDE_BY_SIDE) -rs $(VERSIONED); done
 
 # Ten kills of capture during a copy of two million rows; `make test` does two on 200,000. PENSTOCK_TEST_SEED repeats a run.
 test-resume: $(VENV)/.installed
-	PENSTOCK_TEST_RESUME_ROWS=2000000 PENSTOCK_TEST_RESUME_KILLS=10 $(BIN)/pytest -s tests/chaos/test_resumed_copies.py -k again_and_again
+	PENSTOCK_TEST_RESUME_ROWS=2000000 PENSTOCK_TEST_RESUME_KILLS=10 $(BIN)/pytest -s --timeout 1200 tests/chaos/test_resumed_copies.py -k again_and_again
 
 # Nightly; `make test` does the same for a bounded time.
 fuzz: $(VENV)/.installed

@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from schemas.pg_types.pg_type import AvroType
+
 
 class Kind(enum.IntEnum):
     """What the decoder meets; the numbers are those of `arrow_out.pxd`."""
@@ -68,6 +70,11 @@ _Read: TypeAlias = "bool | dict[str, _Read]"
 def plan(writer: dict[str, Any], reader: dict[str, Any]) -> Node:
     """Of a record: the fields that the reader names are read, as the writer wrote them; the others are passed over."""
     return _Planner().node(writer, _named(reader), "")
+
+
+def arrow_type(branches: list[AvroType]) -> pa.DataType:
+    """In which a column arrives whose Avro type is a union of these."""
+    return _Planner().node(branches, True, "").arrow
 
 
 def _named(reader: Any) -> _Read:  # noqa: ANN401 -- Avro is text, list or object

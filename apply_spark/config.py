@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +15,7 @@ from schemas.identifiers import DestinationName, PipelineName
 class DestinationConfig(BaseModel, frozen=True, extra="allow"):
     """One `[destinations.NAME]`: `type` chooses the destination, the other keys are that destination's own."""
 
-    type: str = Field(description="`duckdb`, `memory`, `stdout`, or the name of an installed destination.")
+    type: str = Field(description="`duckdb`, `memory`, `postgres`, `stdout`, or the name of an installed destination.")
 
     def __repr__(self) -> str:
         """Without the options: they may hold a password."""
@@ -23,6 +24,13 @@ class DestinationConfig(BaseModel, frozen=True, extra="allow"):
     @property
     def options(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
+
+
+class Ends(enum.Enum):
+    """When apply is done."""
+
+    WHEN_TOLD = "when told"
+    WHEN_COMPLETE = "when capture has copied every table, and all of it is applied"
 
 
 class ApplyTuning(BaseModel, frozen=True, extra="forbid"):
@@ -52,5 +60,6 @@ class ApplyConfig(BaseModel, frozen=True, extra="forbid"):
     destination: DestinationConfig
     kafka: KafkaConfig
     tuning: ApplyTuning = ApplyTuning()
+    ends: Ends = Ends.WHEN_TOLD
     jars: tuple[str, ...] = Field(description="Spark's connectors for Kafka and Avro, as files.")
     java_home: str | None = Field(default=None, description="The Java that Spark runs on, where not the machine's own.")

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from apply_spark.progress import Progress
 from apply_spark.rows import Rows
+from schemas.evolution import SchemaChange
 from schemas.identifiers import DestinationName
 from schemas.table import TableSchema
 
@@ -30,11 +31,22 @@ class TableChanges:
 
 
 @dataclass(frozen=True)
+class Alteration:
+    """A table's new shape, and what makes it of the one that the destination has. Key columns keep their values."""
+
+    before: TableSchema
+    after: TableSchema
+    changes: tuple[SchemaChange, ...]
+    """May be empty: the destination has another name for the type of a column, or none."""
+
+
+@dataclass(frozen=True)
 class Batch:
-    """An interval, over all tables, and the progress it leads to."""
+    """An interval, over all tables, and the progress it leads to. Rows have the shapes that the alterations lead to."""
 
     tables: tuple[TableChanges, ...]
     progress: Progress
+    altered: tuple[Alteration, ...] = ()
 
 
 class Destination(Protocol):
@@ -62,8 +74,8 @@ class Destination(Protocol):
         A copy that was interrupted and resumed has some keys twice: its rows come as upserts, by `write_events`."""
 
     def write_events(self, batch: Batch) -> None:
-        """Writes the changes of all tables and the progress. Raises TableFailed where one table cannot be written;
-        then nothing was written, and the batch comes again without that table."""
+        """Makes all alterations, then writes the changes of all tables and the progress. Raises TableFailed where one
+        table cannot be written; then nothing was written, and the batch comes again without that table."""
 
     def save_progress(self, progress: Progress) -> None:
         """Stores progress alone."""

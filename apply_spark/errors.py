@@ -3,11 +3,15 @@
 LogError
 |-- RowsMissing           Kafka gave fewer rows than the checkpoint counted     (stops the table)
 |-- RecordDamaged         a record is not what its schema says                  (stops the table)
+|-- AnotherShape          records are of a shape that no marker tells of        (stops the table)
 |-- TopicCut              a topic no longer holds an offset that is needed      (stops the table)
+'-- SparkEnded            the JVM is gone
 DestinationError
 |-- DestinationInUse      another apply writes there
 |-- DestinationTaken      another apply took over while this one was frozen
-|-- DestinationLocked     somebody else holds the file                          (timed)
+|-- DestinationLocked     somebody else holds the file or the table             (timed)
+|-- DestinationAway       its server does not answer                            (timed)
+|-- TablesHeld            all is copied, except tables that were stopped
 '-- TableFailed           one table cannot be written                           (stops the table)
 """
 
@@ -29,12 +33,27 @@ class RecordDamaged(LogError):
     solution = "A record was damaged on Kafka, or written by somebody else. Run `penstock resync TABLE`."
 
 
+class AnotherShape(LogError):
+    """The log does not tell how the table came to the shape of its records."""
+
+    solution = "Run `penstock resync TABLE`."
+
+
 class TopicCut(LogError):
     """A topic does not reach from where it is needed to where a checkpoint says it ends."""
 
     def __init__(self, topic: str, reason: str, *, solution: str) -> None:
         super().__init__(f"Topic {topic} {reason}", solution=solution)
         self.topic = topic
+
+
+class SparkEnded(LogError):
+    """The Java process of this apply is not there any more."""
+
+    solution = (
+        "Look at its last lines in the log. After an OutOfMemoryError raise `apply.driver_memory`: the largest row "
+        "takes up to twenty times its size there. Apply goes on where the destination stands."
+    )
 
 
 class DestinationInUse(DestinationError):
@@ -50,10 +69,23 @@ class DestinationTaken(DestinationError):
 
 
 class DestinationLocked(DestinationError):
-    """The destination's file is held by another program."""
+    """The destination's file, or a table in it, is held by somebody else."""
 
     retry = Retry.TIMED
     solution = "Close the other program, or have it open the file read-only and for a short time."
+
+
+class DestinationAway(DestinationError):
+    """The destination's server does not answer."""
+
+    retry = Retry.TIMED
+    solution = "Start the destination's server, or check its address and the network; then start apply again."
+
+
+class TablesHeld(DestinationError):
+    """Apply was to end when everything is copied, and some tables are not."""
+
+    solution = "Run `penstock status`: it has the reason and the solution of each."
 
 
 class TableFailed(DestinationError):

@@ -117,12 +117,15 @@ def _join(first: Interval, second: Interval) -> Interval:
 
 def advanced(table: TableProgress, interval: Interval, topic: str) -> TableProgress:
     """The table after the interval, whether or not it had rows there. A copy newer than the interval stays ahead."""
+    taken_on = table.shapes_before(interval.lsn)
     return replace(
         table,
         lsn=max(table.lsn, interval.lsn),
         epoch=interval.epoch,
         log_offset=interval.next_offset,
         topic_offset=interval.ends.get(topic, table.topic_offset),
+        schema_id=taken_on[-1].schema_id if taken_on else table.schema_id,
+        ahead=table.ahead[len(taken_on) :],
     )
 
 

@@ -8,7 +8,7 @@ from typing import assert_never
 import structlog
 
 from apply_spark.intervals import Interval
-from apply_spark.progress import Progress, TableProgress
+from apply_spark.progress import Progress, ShapeAhead, TableProgress
 from schemas.checkpoint import CopyFinished, CopyStarted, SchemaChanged, TableErrored, TableRemoved
 from schemas.errors import Retry
 from schemas.identifiers import Epoch, TableName
@@ -33,6 +33,10 @@ def marked(progress: Progress, interval: Interval, level: set[TableName]) -> Pro
                     tables[marker.table] = replace(
                         table, copy_end=ends[0], copy_rows=rows, copy_bytes=size, last_snapshot=last
                     )
+            case SchemaChanged(position=position, schema_id=schema_id, rewrite=False):
+                if table is not None and position.commit_lsn >= table.generation:
+                    ahead = ShapeAhead(position, schema_id)
+                    tables[marker.table] = replace(table, ahead=(*table.ahead, ahead))
             case SchemaChanged(position=position):
                 if table is not None and position.commit_lsn >= table.generation:
                     log.warning("table changed its shape, waiting for a new copy", table=str(marker.table))

@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 from apply_spark.config import ApplyTuning
 from apply_spark.copies import CopyReader, upserts
-from apply_spark.destination import Batch, Destination
-from apply_spark.errors import RowsMissing, TableFailed
+from apply_spark.destination import Alteration, Batch, Destination
+from apply_spark.errors import AnotherShape, RowsMissing, TableFailed
 from apply_spark.feedback import FeedbackSender
 from apply_spark.intervals import Budget, Interval, accepted, advanced, intervals, is_gap
 from apply_spark.markers import marked
@@ -31,6 +31,8 @@ from apply_spark.reader import IntervalReader
 from apply_spark.rows import ArrowRows
 from schemas.epochs import EpochRule
 from schemas.errors import LogError, PenstockError, Retry
+from schemas.evolution import changes as changes_between
+from schemas.evolution import reached
 from schemas.failpoints import failpoint
 from schemas.identifiers import TableName
 from schemas.phases import Catchup, DataSync, Errored, FinishedCopy, Init, StoredPhase, SyncDone, SyncWait
@@ -97,9 +99,10 @@ class Applier:
         while True:
             after = self._after(here, interval, moving)
             try:
+                altered = self._altered(interval, moving)
                 with self._parts.reader.changes(interval, moving) as changes:
-                    if changes:
-                        self._destination.write_events(Batch(changes, after))
+                    if changes or altered:
+                        self._destination.write_events(Batch(changes, after, altered))
                         failpoint("apply.committed")
                         self._saved_at = time.monotonic()
                     else:
@@ -111,6 +114,11 @@ class Applier:
             self._reached(after)
             APPLIED_ROWS.labels(self._destination.name).inc(interval.rows)
             return
+
+    def _altered(self, interval: Interval, tables: list[TableProgress]) -> tuple[Alteration, ...]:
+        """What the destination does to the tables that take on another shape in the interval."""
+        shapes = [self._parts.reader.shapes(interval, table).shapes for table in tables]
+        return tuple(_alteration(each) for each in shapes if len(each) > 1)
 
     def _after(self, here: Progress, interval: Interval, moving: list[TableProgress]) -> Progress:
         moved = [advanced(table, interval, self._parts.topics.changes(table.table)) for table in moving]
@@ -250,9 +258,10 @@ class Applier:
         if interval.next_offset == progress.log_offset:
             now = [replace(table, phase=SyncDone(table.lsn)) for table in now]
         after = progress.with_tables(*now).levelled()
+        altered = self._altered(interval, tables)
         with self._parts.reader.changes(interval, tables) as changes:
-            if changes:
-                self._destination.write_events(Batch(changes, after))
+            if changes or altered:
+                self._destination.write_events(Batch(changes, after, altered))
             else:
                 self._destination.save_progress(after)
         self._reached(after)
@@ -266,6 +275,15 @@ class Applier:
     def _show(self, progress: Progress) -> None:
         """Phases that are not stored: only told."""
         self._parts.feedback.send(progress)
+
+
+def _alteration(shapes: tuple[TableSchema, ...]) -> Alteration:
+    before, after = shapes[0], reached(shapes)
+    made = changes_between(before, after)
+    if made is None:
+        raise TableFailed(before.name, AnotherShape("The log does not tell how it came to its shape."))
+    log.info("table altered", table=str(before.name), changes=len(made))
+    return Alteration(before, after, tuple(made))
 
 
 def _phases(progress: Progress) -> dict[TableName, tuple[object, ...]]:

@@ -13,8 +13,16 @@ from typing import Any
 
 from schemas.feedback import TableReport
 from schemas.identifiers import Epoch, LogId, SchemaId, TableName
-from schemas.lsn import NOWHERE, Lsn
+from schemas.lsn import NOWHERE, Lsn, Position
 from schemas.phases import Errored, Phase, Ready, SyncDone, phase_from_json, phase_to_json
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeAhead:
+    """From `position` on the table has this shape."""
+
+    position: Position
+    schema_id: SchemaId
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,12 @@ class TableProgress:
     copy_rows: int = 0
     copy_bytes: int = 0
     last_snapshot: Lsn = NOWHERE
+    ahead: tuple[ShapeAhead, ...] = ()
+    """Shapes that the log has told of, and that the table takes on when it comes to their positions, in order."""
+
+    def shapes_before(self, lsn: Lsn) -> tuple[ShapeAhead, ...]:
+        """Those that the table takes on if it goes on to `lsn`."""
+        return tuple(shape for shape in self.ahead if shape.position.commit_lsn < lsn)
 
     @property
     def repeats(self) -> bool:
@@ -55,7 +69,8 @@ class TableProgress:
 
     def to_json(self) -> str:
         fields: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return json.dumps(fields | {"table": list(self.table), "phase": phase_to_json(self.phase)})
+        ahead = [[*shape.position, shape.schema_id] for shape in self.ahead]
+        return json.dumps(fields | {"table": list(self.table), "phase": phase_to_json(self.phase), "ahead": ahead})
 
     @classmethod
     def from_json(cls, text: str) -> TableProgress:
@@ -64,6 +79,10 @@ class TableProgress:
         fields["phase"] = phase_from_json(fields["phase"])
         for name in ("generation", "lsn", "last_snapshot"):
             fields[name] = Lsn(fields[name])
+        fields["ahead"] = tuple(
+            ShapeAhead(Position(Lsn(lsn), ordinal), SchemaId(schema_id))
+            for lsn, ordinal, schema_id in fields.get("ahead", ())
+        )
         return cls(**fields)
 
 

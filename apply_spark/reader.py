@@ -27,10 +27,12 @@ from apply_spark.progress import TableProgress
 from apply_spark.read import OffsetRange, checked, raw_records
 from apply_spark.records import contents, each_once, records, since
 from apply_spark.records import within as records_within
+from apply_spark.reshape import Shapes
 from apply_spark.rows import ArrowRows, Rows, SparkRows
 from schemas.checkpoint import Moved
 from schemas.connections import KafkaConfig
 from schemas.envelope import reader_schema
+from schemas.identifiers import SchemaId
 from schemas.lsn import Lsn, Position
 from schemas.table import TableSchema
 from schemas.topics import Topics
@@ -101,8 +103,14 @@ class IntervalReader:
         most = sum(range_.end - range_.start for range_ in ranges.values())
         return interval.bytes <= self._budget.bytes and most <= 2 * self._budget.rows
 
-    def _schema(self, table: TableProgress) -> TableSchema:
-        schema = self._schemas.get(table.schema_id).table
+    def shapes(self, interval: Interval, table: TableProgress) -> Shapes:
+        """Those that the table has in the interval."""
+        ahead = table.shapes_before(interval.lsn)
+        ids = [table.schema_id, *[shape.schema_id for shape in ahead]]
+        return Shapes(tuple(self._schema(each) for each in ids), tuple(shape.position for shape in ahead))
+
+    def _schema(self, schema_id: SchemaId) -> TableSchema:
+        schema = self._schemas.get(schema_id).table
         assert schema is not None  # noqa: S101 -- a value schema is registered with its table
         return schema
 
@@ -113,12 +121,13 @@ class IntervalReader:
     ) -> Iterator[TableChanges]:
         whole = {part: _all_there(part, rows) for part, rows in self._records(interval, parts, ranges)}
         for table in dict.fromkeys(part.table for part in parts):
-            new = [since(rows, table.lsn) for part, rows in whole.items() if part.table is table]
-            new = [rows for rows in new if rows.num_rows]  # what the table holds may be of another shape
+            shapes = self.shapes(interval, table)
+            new = [(part, since(rows, table.lsn)) for part, rows in whole.items() if part.table is table]
+            new = [(part, rows) for part, rows in new if rows.num_rows]  # what the table holds may be of another shape
             if not new:
                 continue
-            rows = pa.concat_tables(new)
-            found, schema = contents(rows), self._schema(table)
+            rows = pa.concat_tables([shapes.reshape(rows, self._schema(part.moved.schema_id)) for part, rows in new])
+            found, schema = contents(rows), shapes.last
             folded: Rows
             if is_simple(rows, schema, found):
                 folded = ArrowRows(self._spark, latest(rows, schema, found))
@@ -146,14 +155,20 @@ class IntervalReader:
         measured = list(zip(parts, frames, _measure(frames), strict=True))
         for table in dict.fromkeys(part.table for part in parts):
             mine = [each for each in measured if each[0].table is table]
-            rows = reduce(DataFrame.unionByName, [_complete(*each) for each in mine])
-            if table.lsn > interval.start:
-                rows = rows.where(F.col("commit_lsn") >= F.lit(int(table.lsn)))
+            shapes = self.shapes(interval, table)
+            new = [
+                frame
+                for part, frame, found in mine
+                for frame in shapes.reshape_in_spark(
+                    _since(_complete(part, frame, found), table, interval), self._schema(part.moved.schema_id)
+                )
+            ]
+            if not new:
+                continue
+            rows = reduce(DataFrame.unionByName, new)
             found = _together([contents for _, _, contents in mine], table.lsn)
-            folded = fold(rows, self._schema(table), found)
-            yield TableChanges(
-                self._schema(table), found.truncated_at is not None, SparkRows(folded), found.partial > 0
-            )
+            folded = fold(rows, shapes.last, found)
+            yield TableChanges(shapes.last, found.truncated_at is not None, SparkRows(folded), found.partial > 0)
 
 
 def _all_there(part: _Part, rows: pa.Table) -> pa.Table:
@@ -195,6 +210,11 @@ def _complete(part: _Part, rows: DataFrame, found: Contents) -> DataFrame:
     if there == part.moved.rows:
         return once
     raise _missing(part, there)
+
+
+def _since(rows: DataFrame, table: TableProgress, interval: Interval) -> DataFrame:
+    """What the table does not hold yet."""
+    return rows.where(F.col("commit_lsn") >= F.lit(int(table.lsn))) if table.lsn > interval.start else rows
 
 
 def _together(contents: list[Contents], held: Lsn) -> Contents:

@@ -10,18 +10,21 @@ import json
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
 import structlog
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from apply_spark.config import ApplyConfig
+from apply_spark.config import ApplyConfig, Ends
 from apply_spark.copies import CopyReader
 from apply_spark.destination import Destination
 from apply_spark.destinations.registry import make_destination
+from apply_spark.errors import SparkEnded, TablesHeld
 from apply_spark.feedback import FeedbackSender
 from apply_spark.intervals import Budget
 from apply_spark.micro_batch import Applier, Parts
@@ -29,8 +32,9 @@ from apply_spark.progress import Progress
 from apply_spark.read import kafka_options
 from apply_spark.reader import IntervalReader
 from apply_spark.session import spark_session
-from schemas.checkpoint import Checkpoint
+from schemas.checkpoint import COMPLETES, Checkpoint
 from schemas.errors import LogError, PenstockError
+from schemas.phases import Errored, Ready
 from schemas.topics import Topics
 from stores.kafka_log import KafkaLog, Record, Tail, TopicMissing
 from stores.schema_topic import SchemaTopic
@@ -51,9 +55,17 @@ class QueryFailed(LogError):
 
 
 def run_apply(config: ApplyConfig, stop: threading.Event, spark: SparkSession | None = None) -> None:
-    """Applies until `stop`; returns after the batch under way, raises PenstockError where it cannot go on.
+    """Applies until `stop`, or until all is copied where that is the end; returns after the batch under way, raises
+    PenstockError where it cannot go on.
 
     A session that is given is used and left running."""
+    try:
+        _run(config, stop, spark)
+    except (Py4JNetworkError, ConnectionRefusedError) as error:
+        raise SparkEnded("The Java process of Spark has ended.") from error
+
+
+def _run(config: ApplyConfig, stop: threading.Event, spark: SparkSession | None) -> None:
     with ExitStack() as stack:
         destination = make_destination(config.name, config.destination)
         stack.callback(destination.shutdown)
@@ -99,7 +111,16 @@ def _query_until(
         query = _start(spark, config, topics.checkpoints, begin, handler, scratch)
         stack.callback(query.stop)
         log.info("apply started", destination=config.name, lsn=str(stored.lsn if stored else "0/0"))
-        _watch(query, handler, stop)
+        own_log = stack.enter_context(KafkaLog(config.kafka))  # the other one is the handler's, in its thread
+
+        def over() -> bool:
+            return (
+                config.ends is Ends.WHEN_COMPLETE
+                and handler.idle.is_set()
+                and _is_complete(own_log, topics.checkpoints, handler.applier.progress)
+            )
+
+        _watch(query, handler, stop, over)
         log.info("apply stopped", destination=config.name)
 
 
@@ -110,7 +131,7 @@ class _Handler:
     long as more come the batch goes on: Spark writes two files for each, which takes longer than a small interval."""
 
     def __init__(self, applier: Applier, checkpoints: Tail, begin: int, stop: threading.Event) -> None:
-        self._applier = applier
+        self.applier = applier
         self._checkpoints = checkpoints
         self._stop = stop
         self._next_offset = begin
@@ -126,9 +147,9 @@ class _Handler:
             while not self._stop.is_set() and time.monotonic() - quiet_since < _QUIET_SECONDS:
                 if self._news():
                     records, self._waiting = self._waiting, []
-                    self._applier.take(records)
+                    self.applier.take(records)
                     quiet_since = time.monotonic()
-                self._applier.work(self._news)
+                self.applier.work(self._news)
                 self._stop.wait(0 if self._waiting else _POLL_SECONDS)
         except BaseException as error:
             self.failure = error
@@ -166,9 +187,27 @@ def _start(
     )
 
 
-def _watch(query: StreamingQuery, handler: _Handler, stop: threading.Event) -> None:
+def _is_complete(kafka: KafkaLog, topic: str, progress: Progress | None) -> bool:
+    """Whether capture's last word is that every table is copied, and the destination has all that it says."""
+    if progress is None or not all(isinstance(table.phase, Ready | Errored) for table in progress.tables.values()):
+        return False
+    last = next(iter(kafka.last(topic, 1)), None)
+    if last is None or last.key != COMPLETES or last.offset >= progress.log_offset:
+        return False
+    if Checkpoint.decode(last.value or b"").log_id != progress.log_id:
+        return False
+    held = sorted(str(name) for name, table in progress.tables.items() if isinstance(table.phase, Errored))
+    if held:
+        raise TablesHeld(f"Every table is copied and applied, except {', '.join(held)}.")
+    log.info("every table is copied and applied, ending")
+    return True
+
+
+def _watch(query: StreamingQuery, handler: _Handler, stop: threading.Event, over: Callable[[], bool]) -> None:
     while query.isActive and not stop.is_set():
         stop.wait(_WAIT_SECONDS)
+        if over():
+            return
     if stop.is_set():
         handler.idle.wait()
         return

@@ -15,8 +15,8 @@ from benchmarks.processes import APPLY, CAPTURE
 from benchmarks.servers import Servers
 from benchmarks.timeline import rows_of
 from console.local_stack.processes import free_port
+from console.pipeline_state import accepted, read_feedback
 from console.stages import Stage
-from console.status import accepted, read_feedback
 from schemas.checkpoint import Checkpoint, CopyFinished
 from schemas.connections import KafkaConfig
 from schemas.feedback import Feedback

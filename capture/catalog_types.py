@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import psycopg
 from psycopg.rows import class_row
@@ -44,7 +44,7 @@ select t.oid::bigint as oid, format_type(t.oid, null) as name, t.typbasetype::bi
 """
 
 
-def catalog_types(connection: psycopg.Connection, oids: Iterable[int]) -> CatalogTypes:
+def catalog_types(connection: psycopg.Connection[Any], oids: Iterable[int]) -> CatalogTypes:
     """What the catalog knows of these types and those they are made of; the type table's own are left out."""
     found: dict[int, CatalogType] = {}
     wanted = set(oids) - TYPES.keys()

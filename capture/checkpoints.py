@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import structlog
 from confluent_kafka import KafkaError, Message
 
-from schemas.checkpoint import Checkpoint, Marker, Moved
+from schemas.checkpoint import COMPLETES, Checkpoint, Marker, Moved
 from schemas.connections import KafkaConfig
 from schemas.epochs import EpochRule
 from schemas.errors import LogError
@@ -125,7 +125,14 @@ class CheckpointWriter:
         self._write(Checkpoint(self._log_id, self._epoch, True, lsn, lsn, commit_ts, _now(), (), self._ends, control))
 
     def cut(
-        self, lsn: Lsn, moved: tuple[Moved, ...], commit_ts: int, control: int, markers: tuple[Marker, ...]
+        self,
+        lsn: Lsn,
+        moved: tuple[Moved, ...],
+        commit_ts: int,
+        control: int,
+        markers: tuple[Marker, ...],
+        *,
+        completes: bool = False,
     ) -> None:
         """Closes the window [last lsn, lsn). The producer's flush has returned before."""
         assert lsn >= self.lsn, "a checkpoint never goes back"  # noqa: S101 -- an invariant of the protocol
@@ -138,7 +145,8 @@ class CheckpointWriter:
         self._write(
             Checkpoint(
                 self._log_id, self._epoch, False, self.lsn, lsn, commit_ts, _now(), moved, ends, control, markers
-            )
+            ),
+            COMPLETES if completes else None,
         )
         self.lsn = lsn
 
@@ -149,7 +157,7 @@ class CheckpointWriter:
             except BrokerUnreachable:
                 log.warning("waiting for kafka", topics=sorted(topics))
 
-    def _write(self, checkpoint: Checkpoint) -> None:
+    def _write(self, checkpoint: Checkpoint, key: bytes | None = None) -> None:
         offsets: list[int] = []
         failures: list[LogError] = []
 
@@ -159,7 +167,7 @@ class CheckpointWriter:
             else:
                 offsets.append(message.offset() or 0)
 
-        self._producer.produce(self._topic, checkpoint.encode(), on_delivery=delivered)
+        self._producer.produce(self._topic, checkpoint.encode(), key, on_delivery=delivered)
         while self._producer.flush(_SLICE_SECONDS) > 0:
             pass
         if failures:

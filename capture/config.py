@@ -75,7 +75,8 @@ class CopiesConfig(BaseModel, frozen=True, extra="forbid"):
     mode: CopyMode = Field(
         default=CopyMode.COPY_AND_STREAM,
         description="`copy and stream`: the rows of a table, then its changes. `copy only`: capture ends, with exit "
-        "code 0, once Kafka has every copy and the changes until then. `stream only`: no table is copied.",
+        "code 0, once Kafka has every copy and the changes until then, and apply once the destination has them. "
+        "`stream only`: no table is copied.",
     )
     tables: tuple[str, ...] = Field(
         default=("*",),

@@ -125,11 +125,20 @@ def _without(text: str, dsn: str) -> str:
 def kafka_findings(kafka: KafkaConfig) -> Iterator[Finding]:
     with KafkaLog(kafka.model_copy(update={"patience": min(kafka.patience, _KAFKA_PATIENCE)})) as log:
         try:
-            count = len(log.topics())
+            count, most = len(log.topics()), log.largest_request()
         except LogError as error:
             yield Finding(Severity.PROBLEM, "kafka", error.reason, error.solution, type(error))
-        else:
-            yield Finding(Severity.OK, "kafka", f"{kafka.bootstrap_servers} answers and has {count} topics.")
+            return
+    yield Finding(Severity.OK, "kafka", f"{kafka.bootstrap_servers} answers and has {count} topics.")
+    if most is not None and most < kafka.max_record:
+        yield Finding(
+            Severity.PROBLEM,
+            "kafka",
+            f"`kafka.max_record` is {int(kafka.max_record):,} bytes, and a broker takes no request above {most:,}: "
+            "it would close the connection on such a record, again and again.",
+            "Raise socket.request.max.bytes of every broker, or lower `kafka.max_record`.",
+            LogError,
+        )
 
 
 def source_findings(config: CaptureConfig) -> Iterator[Finding]:

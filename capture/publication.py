@@ -6,6 +6,7 @@ One transaction, one moment: a table's fingerprint, filenode and schema belong t
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +55,7 @@ class PublishedTable:
 
 
 _TABLES = """
-select c.oid::bigint as id, n.nspname as schema, c.relname as name, c.relreplident as identity,
+select c.oid::bigint as id, n.nspname as schema, c.relname as name, c.relreplident as identity, c.relnatts as width,
        c.relkind = 'p' as partitioned, {columns} as published_columns, {row_filter} as row_filter,
        {filenode} as filenode,
        (select coalesce(sum(pg_relation_size(f.relid)), 0)::bigint from {files} f) as size,
@@ -71,7 +72,8 @@ select c.oid::bigint as id, n.nspname as schema, c.relname as name, c.relreplide
        (select json_agg(json_build_object('name', a.attname, 'type_oid', a.atttypid::bigint,
                                           'type_name', format_type(a.atttypid, a.atttypmod),
                                           'modifier', a.atttypmod, 'nullable', not a.attnotnull,
-                                          'generated', a.attgenerated <> '', 'number', a.attnum) order by a.attnum)
+                                          'generated', a.attgenerated <> '', 'number', a.attnum,
+                                          'missing', a.attmissingval::text) order by a.attnum)
           from pg_attribute a
          where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped) as columns,
        (select i.indkey::int2[] from pg_index i
@@ -102,8 +104,9 @@ select c.oid::bigint as id, n.nspname as schema, c.relname as name, c.relreplide
 """
 _LINEAGE = "(select c.oid as relid union select a.relid::oid from pg_partition_ancestors(c.oid) a)"
 """A leaf is a member where one of these is."""
-_FILES = """(select c.oid as relid where c.relkind <> 'p'
+FILES = """(select c.oid as relid where c.relkind <> 'p'
                union select t.relid::oid from pg_partition_tree(c.oid) t where t.isleaf)"""
+"""The relations that hold the rows of `c`: itself, or its leaves."""
 # The transaction that wrote a row of pg_inherits stays readable: a partition that is attached again has another. One
 # that is attached at this very moment may be in the tree, which is that of now, and not yet in the rows of our moment:
 # it is left to the next look.
@@ -136,10 +139,11 @@ _SINCE_18 = {**_SINCE_15, "generated": "p.pubgencols::text"}
 _OPERATIONS = ("insert", "update", "delete", "truncate")
 _VERSION_15 = 150_000
 _VERSION_18 = 180_000
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
 def published_tables(
-    connection: psycopg.Connection, publication: PublicationName, only: TableName | None = None
+    connection: psycopg.Connection[Any], publication: PublicationName, only: TableName | None = None
 ) -> list[PublishedTable]:
     """Every table of the publication, or the one that is asked for, as it is now; never one of penstock's own.
 
@@ -152,7 +156,7 @@ def published_tables(
         )
     version = connection.info.server_version
     parts = _SINCE_18 if version >= _VERSION_18 else _SINCE_15 if version >= _VERSION_15 else _IN_14
-    query = _TABLES.format(files=_FILES, filenode=_FILENODE, lineage=_LINEAGE, **parts)
+    query = _TABLES.format(files=FILES, filenode=_FILENODE, lineage=_LINEAGE, **parts)
     with connection.cursor(row_factory=dict_row) as cursor:
         schema, name = only or (None, None)
         rows = cursor.execute(query, [publication, name, schema, name, OWN_SCHEMA]).fetchall()
@@ -175,6 +179,7 @@ def _published(row: dict[str, Any], version: int, types: CatalogTypes) -> Publis
             id=TableId(row["id"]),
             name=TableName(row["schema"], row["name"]),
             identity=identity,
+            width=row["width"] if len(columns) == len(row["columns"]) else 0,
             columns=tuple(
                 looked_through(
                     Column(
@@ -184,6 +189,8 @@ def _published(row: dict[str, Any], version: int, types: CatalogTypes) -> Publis
                         modifier=column["modifier"],
                         nullable=column["nullable"],
                         key=column["number"] in key,
+                        number=column["number"],
+                        missing=missing_text(column["missing"]),
                     ),
                     types,
                 )
@@ -215,6 +222,14 @@ def _is_published(column: dict[str, Any], listed: list[str] | None, *, trusted: 
     if listed is None:
         return not column["generated"]
     return column["name"] in listed and (trusted or not column["generated"])
+
+
+def missing_text(literal: str | None) -> str | None:
+    """pg_attribute.attmissingval, an array of one item, as the text of that item."""
+    if literal is None:
+        return None
+    item = literal[1:-1]
+    return _ESCAPE.sub(r"\1", item[1:-1]) if item.startswith('"') else item
 
 
 def filenode(session: psycopg.Connection, table: TableId) -> str:

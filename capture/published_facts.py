@@ -8,6 +8,7 @@ from typing import Any
 from psycopg import sql
 
 from capture.findings import Catalog
+from capture.publication import FILES
 from schemas.identifiers import OWN_SCHEMA, PublicationName, TableName
 from schemas.table import ReplicaIdentity
 
@@ -42,8 +43,6 @@ select n.nspname as schema, c.relname as name, c.relreplident as identity, k.ind
  where t.pubname = %s and t.schemaname <> %s
  order by 1, 2
 """
-_FILES = sql.SQL("""(select c.oid as relid where c.relkind <> 'p'
-                      union select l.relid::oid from pg_partition_tree(c.oid) l where l.isleaf)""")
 _LEFT_OUT_IN_14 = sql.SQL("a.attgenerated <> ''")
 _LEFT_OUT_SINCE_15 = sql.SQL("(a.attgenerated <> '' or not a.attname = any (t.attnames))")
 _LEFT_OUT_SINCE_18 = sql.SQL("not a.attname = any (t.attnames)")
@@ -94,7 +93,7 @@ def table_facts(connection: Catalog, publication: PublicationName) -> list[Table
     if version >= _SINCE_15:
         left_out = _LEFT_OUT_SINCE_18 if version >= _SINCE_18 else _LEFT_OUT_SINCE_15
     query = sql.SQL(_FACTS).format(
-        files=_FILES,
+        files=sql.SQL(FILES),
         left_out=left_out,
         row_filter=sql.SQL("t.rowfilter") if version >= _SINCE_15 else sql.SQL("null::text"),
     )

@@ -27,22 +27,24 @@ from capture.owned_publication import keep_publication
 from capture.preflight import connect, preflight, require
 from capture.producer import BoundedProducer
 from capture.promotion import PromotionWatch
-from capture.publication import published_tables
+from capture.publication import PublishedTable, published_tables
 from capture.pulse import Pulse
+from capture.registrar import Registrar
 from capture.replication_connection import ReplicationConnection, session_dsn
 from capture.schema_versions import SchemaVersions
 from capture.server_findings import standby_findings
 from capture.slot_wal import SlotWalWatch
-from capture.slots import find_slot, take_slot
+from capture.slots import TakenSlot, find_slot, take_slot
 from capture.streaming import Stream
 from capture.table_sync.memory import forget_copies_under_way_elsewhere
 from capture.table_sync.sync import TableSync
-from capture.tables import Registrar, StreamTables
+from capture.tables import StreamTables
+from capture.visibility import wait_until_visible
 from schemas.checkpoint import Checkpoint
 from schemas.identifiers import TableName, slot_name
 from schemas.lsn import NOWHERE
-from schemas.table import TableSchema
 from schemas.topics import Topics
+from stores.errors import StoreTaken
 from stores.kafka_log import KafkaLog, Tail, TopicKind
 from stores.schema_topic import SchemaTopic
 from stores.sqlite import SqliteStore
@@ -51,7 +53,7 @@ from stores.state import CAPTURE
 _PATIENCE_SECONDS = 600.0
 _PAUSE_SECONDS = 0.5
 _DRAIN_SECONDS = 5.0
-_AWAY = (SourceUnreachable, SlotInUse)
+_AWAY = (SourceUnreachable, SlotInUse, StoreTaken)
 
 log = structlog.get_logger(__name__)
 
@@ -93,14 +95,10 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
     kafka = stack.enter_context(KafkaLog(config.kafka))
     _make_topics(kafka, topics)
     session = stack.enter_context(_session(config))
-    last = last_accepted(kafka, topics.checkpoints)
     connection = stack.enter_context(ReplicationConnection(config.source.dsn.get_secret_value()))
-    taken = take_slot(config, session, connection, last[1].lsn if last else None, store.source(CAPTURE), stop)
-    if last_accepted(kafka, topics.checkpoints) != last:
-        raise SlotInUse("Another capture of this pipeline was still writing checkpoints.")
+    last, taken = _taken(config, store, kafka, session, connection, stop)
     log_id = last[1].log_id if last and not taken.anew else new_log_id()
-    if last is None or taken.anew:
-        store.forget()
+    store.forget(taken.start if last and not taken.anew else NOWHERE)
 
     schemas = SchemaTopic(config.kafka, kafka, topics.schemas)
     registrar = Registrar(config.pipeline, kafka, schemas)
@@ -109,15 +107,15 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
         session.info.dbname,
         epoch,
         registrar,
-        lambda name: _catalog_schema(config, session, name),
+        lambda name, xid: _published_table(config, session, name, xid),
         lambda oids: _catalog_types(session, oids),
         SchemaVersions(store),
     )
     _recreate_lost_topics(store, kafka, topics)
     forget_copies_under_way_elsewhere(store, taken.source)
-    for name, copy in store.copies().items():
+    for copy in store.copies().values():
         if copy.log_id == log_id:
-            tables.remember_copy(name, copy.generation, copy.schema_id)
+            tables.remember_copy(copy)
 
     feedback = Tail(config.kafka, topics.feedback)
     stack.callback(feedback.close)
@@ -161,7 +159,6 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
         registrar=Registrar(config.pipeline, sync_kafka, SchemaTopic(config.kafka, sync_kafka, topics.schemas)),
         stop=threading.Event(),
         reached=lambda: writer.lsn,
-        end=stop.set,
     )
     watch = SlotWalWatch(
         session_dsn(config.source.dsn.get_secret_value()),
@@ -187,6 +184,25 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
     )
     thread.start()
     return stream
+
+
+def _taken(
+    config: CaptureConfig,
+    store: SqliteStore,
+    kafka: KafkaLog,
+    session: psycopg.Connection,
+    connection: ReplicationConnection,
+    stop: threading.Event,
+) -> tuple[tuple[int, Checkpoint] | None, TakenSlot]:
+    """The last checkpoint and the slot. Nothing is written to the store before that is ours, and all that another
+    capture writes there from then on is refused."""
+    topic = Topics(config.pipeline).checkpoints
+    last, known = last_accepted(kafka, topic), store.source(CAPTURE)
+    taken = take_slot(config, session, connection, last[1].lsn if last else None, known, stop)
+    store.claim()
+    if last_accepted(kafka, topic) != last or store.source(CAPTURE) != known:
+        raise SlotInUse("Another capture of this pipeline was still writing.")
+    return last, taken
 
 
 def _end_sync(sync: TableSync, thread: threading.Thread) -> None:
@@ -234,12 +250,15 @@ def _session(config: CaptureConfig) -> Iterator[psycopg.Connection]:
         yield session
 
 
-def _catalog_schema(config: CaptureConfig, session: psycopg.Connection, name: TableName) -> TableSchema | None:
+def _published_table(
+    config: CaptureConfig, session: psycopg.Connection, name: TableName, xid: int
+) -> PublishedTable | None:
     try:
+        wait_until_visible(session, xid)
         found = published_tables(session, config.source.publication, only=name)
     except psycopg.Error as error:
         raise source_error(error, f"reading the shape of {name}") from error
-    return found[0].schema if found else None
+    return found[0] if found else None
 
 
 def _catalog_types(session: psycopg.Connection, oids: Iterable[int]) -> CatalogTypes:

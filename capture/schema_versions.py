@@ -13,14 +13,20 @@ from stores.schema import SchemaStore, SchemaVersion
 
 
 class SchemaVersions:
-    """What was met since the last checkpoint, on top of what is stored."""
+    """What was met since the last checkpoint, on top of what is stored: nothing from where the epoch begins on."""
 
     def __init__(self, store: SchemaStore) -> None:
         self._store = store
         self._met: dict[tuple[TableName, Lsn], SchemaVersion] = {}
 
     def met(self, schema: TableSchema, schema_id: SchemaId, since: Lsn) -> None:
-        self._met[schema.name, since] = SchemaVersion(schema.name, since, schema_id, schema)
+        known = self._met.get((schema.name, since))
+        if known is None or not known.schema.same_shape(schema):
+            self._met[schema.name, since] = SchemaVersion(schema.name, since, schema_id, schema)
+
+    def latest(self, table: TableName) -> SchemaVersion | None:
+        """Of those that are stored."""
+        return self._store.latest(table)
 
     def remember(self) -> None:
         """Durable when it returns. To be called before the checkpoint: after it, nobody meets these again."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import psycopg
 import structlog
+from psycopg import sql
 from psycopg.rows import tuple_row
 
 from capture.errors import source_error
@@ -24,7 +23,7 @@ from capture.metrics import (
     SLOT_WAL_LIMIT,
     SLOT_WAL_LIMIT_TIME,
 )
-from capture.wire import shut_down
+from capture.server_watch import ServerWatch
 from schemas.identifiers import DestinationName, SlotName
 from schemas.lsn import NOWHERE, Lsn
 
@@ -32,9 +31,17 @@ CAPTURE = "capture"
 """Who holds the WAL that no destination holds: it is not captured yet."""
 _LOOK_SECONDS = 5.0
 _WINDOW_SECONDS = 300.0
-_DRAIN_SECONDS = 1.0
+
+_WAL_END = sql.SQL("case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end")
 
 log = structlog.get_logger(__name__)
+
+
+def wal_end(connection: psycopg.Connection[Any]) -> Lsn:
+    """Where the WAL of the server ends; on a standby, what it has replayed. No snapshot from before is above it."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        ((end,),) = cursor.execute(sql.SQL("select ({})::text").format(_WAL_END)).fetchall()
+    return Lsn.parse(end)
 
 
 @dataclass(frozen=True)
@@ -52,16 +59,15 @@ def read_slot_wal(connection: psycopg.Connection[Any], slot: SlotName) -> SlotWa
     """None where there is no such slot. The WAL of a standby ends where it has replayed it."""
     with connection.cursor(row_factory=tuple_row) as cursor:
         row = cursor.execute(
-            """
+            sql.SQL("""
             select wal_end::text, (wal_end - restart_lsn)::bigint,
                    case wal_status when 'lost' then 0 else safe_wal_size end,
                    (select nullif(setting::bigint, -1) * 1048576  -- it is told in MB
                       from pg_settings where name = 'max_slot_wal_keep_size')
               from pg_replication_slots,
-                   (select case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end
-                        as wal_end) server
+                   (select {} as wal_end) server
              where slot_name = %s
-            """,
+            """).format(_WAL_END),
             [slot],
         ).fetchone()
     return SlotWal(Lsn.parse(row[0]), *row[1:]) if row is not None else None
@@ -91,7 +97,7 @@ class Growth:
         return (size - before) / (at - since) if at > since else None
 
 
-class SlotWalWatch:
+class SlotWalWatch(ServerWatch):
     """Looks every few seconds and sets the gauges; beside the stream, which may wait for Kafka while WAL grows."""
 
     def __init__(
@@ -101,51 +107,25 @@ class SlotWalWatch:
         destinations: Iterable[DestinationName],
         holders: Callable[[], Iterable[DestinationName]],
     ) -> None:
-        self._dsn = dsn
+        super().__init__("slot-wal-watch", dsn, _LOOK_SECONDS)
         self._slot = slot
         self._names = (CAPTURE, *destinations)
         self._holders = holders
         self._growth = Growth()
         self._failing = False
-        self._session: psycopg.Connection | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="slot-wal-watch")
         self.end = NOWHERE
         """Where the server's WAL ended at the last look; may be read from another thread."""
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+    def _look(self, session: psycopg.Connection) -> None:
+        wal = read_slot_wal(session, self._slot)
+        self._failing = False
+        if wal is not None:
+            self._show(wal)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Also where the server answers nothing any more."""
-        self._stop.set()
-        self._thread.join(_DRAIN_SECONDS)
-        if self._session is not None:
-            shut_down(self._session)
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                with psycopg.connect(self._dsn, autocommit=True) as session:
-                    self._session = session
-                    self._look_until_stopped(session)
-            except psycopg.Error as error:
-                if not self._failing:
-                    log.warning("the slot's WAL cannot be read", error=source_error(error, "reading the slot").reason)
-                self._failing = True
-                self._stop.wait(_LOOK_SECONDS)
-
-    def _look_until_stopped(self, session: psycopg.Connection) -> None:
-        while not self._stop.is_set():
-            wal = read_slot_wal(session, self._slot)
-            self._failing = False
-            if wal is not None:
-                self._show(wal)
-            self._stop.wait(_LOOK_SECONDS)
+    def _failed(self, error: psycopg.Error) -> None:
+        if not self._failing:
+            log.warning("the slot's WAL cannot be read", error=source_error(error, "reading the slot").reason)
+        self._failing = True
 
     def _show(self, wal: SlotWal) -> None:
         self.end = wal.end

@@ -66,6 +66,9 @@ log = structlog.get_logger(__name__)
 class SyncDesk(Protocol):
     """How the stream talks with table sync, which runs beside it."""
 
+    complete: bool
+    """All that capture was to do is done."""
+
     def drain(self) -> list[Marker]:
         """Markers that wait for the next checkpoint."""
 
@@ -112,17 +115,20 @@ class Stream:
         self._next_look = self._last_cut = time.monotonic()
 
     def run(self, stop: threading.Event) -> None:
-        """Streams until `stop`; then closes with a checkpoint if no transaction is open."""
+        """Streams until `stop`, which it sets itself once all is done; then closes with a checkpoint if no transaction
+        is open."""
         while not stop.is_set():
             self._read()
             now = time.monotonic()
             if now >= self._next_look:
                 self._look_up(now)
                 self._next_look = now + _LOOK_SECONDS
+            if self._desk.complete and not self._pump.in_transaction:
+                stop.set()
         if self._pump.in_transaction:
             self._producer.drop_unsent()
         else:
-            self._cut()
+            self._cut(completes=self._desk.complete)
             self._acknowledgement.update(self._writer.lsn)
             self._pulse.report()
 
@@ -198,14 +204,20 @@ class Stream:
                     markers.append(changed)
         return markers
 
-    def _cut(self) -> None:
+    def _cut(self, *, completes: bool = False) -> None:
         pump = self._pump
         moved = tuple(Moved(topic, schema, rows, size) for (topic, schema), (rows, size) in pump.moved().items())
         markers = tuple(self._markers)
         self._producer.flush()
         self._tables.remember_versions()
         cut = partial(
-            self._writer.cut, Lsn(pump.safe), moved, pump.origin.commit_ts, self._control.next_offset, markers
+            self._writer.cut,
+            Lsn(pump.safe),
+            moved,
+            pump.origin.commit_ts,
+            self._control.next_offset,
+            markers,
+            completes=completes,
         )
         self._pulse.during(cut)
         self._desk.written(markers)
@@ -232,8 +244,7 @@ class Stream:
             case Delete(relation=relation, old=old):
                 self._row(self._tables[relation], Op.DELETE, old, None, frame.start)
             case Relation():
-                met = partial(self._tables.met, message, Lsn(origin.commit_lsn), origin.ordinal)
-                self._copy_again(self._pulse.during(met))
+                self._follow(self._pulse.during(partial(self._tables.met, message, self._position(), self._xid())))
             case Truncate(relations=relations):
                 for relation in relations:
                     self._row(self._tables[relation], Op.TRUNCATE, None, None, frame.start)
@@ -253,14 +264,27 @@ class Stream:
         if told is None:
             log.warning("message of an event trigger not understood", prefix=PREFIX)
             return
-        position = Position(Lsn(self._pump.origin.commit_lsn), self._pump.origin.ordinal)
-        self._copy_again(self._pulse.during(partial(self._tables.altered, told, position)))
+        altered = partial(self._tables.altered, told, self._position(), self._xid())
+        self._follow(self._pulse.during(altered))
 
-    def _copy_again(self, changed: SchemaChanged | None) -> None:
-        if changed is not None:
+    def _follow(self, changed: SchemaChanged | None) -> None:
+        if changed is None:
+            return
+        if changed.rewrite:
             log.warning("table was altered, copying it again", table=str(changed.table))
             self._desk.request(changed.table)
-            self._markers.append(changed)
+        else:
+            log.info("table was altered, following", table=str(changed.table))
+        self._markers.append(changed)
+
+    def _position(self) -> Position:
+        """Of the next change."""
+        return Position(Lsn(self._pump.origin.commit_lsn), self._pump.origin.ordinal)
+
+    def _xid(self) -> int:
+        xid = self._pump.origin.xid
+        assert xid is not None  # noqa: S101 -- Begin has it; only copied rows are of no transaction
+        return xid
 
     def _update(self, table: StreamTable, update: Update, lsn: Lsn) -> None:
         """An update; a change of the key is a move: a delete of the old key, then a create that names it."""
@@ -296,7 +320,7 @@ class Stream:
         if self._tables.is_copied_after(name, origin.commit_lsn):
             log.warning("row left out, its table's copy is newer", table=str(name), error=error.reason)
             return
-        position = Position(Lsn(origin.commit_lsn), origin.ordinal)
+        position = self._position()
         log.error("table stopped", table=str(name), error=error.reason, solution=error.solution)
         table.errored = True
         self._markers.append(TableErrored(name, position, error.reason, error.solution))

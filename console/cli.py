@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from console.commands.acknowledge import acknowledge
-from console.commands.apply import apply
-from console.commands.capture import capture
-from console.commands.demo import demo
-from console.commands.doctor import doctor
-from console.commands.resync import resync
-from console.commands.run import run
-from console.commands.setup_source import setup_source
-from console.commands.status import status
-from console.commands.wait import wait
 from console.environment import log_format
 from console.errors import StageFailed
 from console.logs import set_up_logs
@@ -42,16 +35,26 @@ class _Verbs(TyperGroup):
             raise typer.Exit(error.exit_code if isinstance(error, StageFailed) else 1) from error
 
 
-app = typer.Typer(
-    cls=_Verbs,
-    help="Carry every change of a Postgres database through Kafka and Spark to where it is needed.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for verb in (demo, run, capture, apply, status, doctor, wait, resync, acknowledge, setup_source):
-    app.command()(verb)
+_VERBS = ("demo", "run", "capture", "apply", "status", "doctor", "wait", "resync", "acknowledge", "setup_source")
+
+
+def app(arguments: Sequence[str] = ()) -> typer.Typer:
+    """The verb that the arguments begin with; every verb where they begin otherwise.
+
+    A verb is imported when it is wanted: a stage is started often, and each has imports that the others do not need."""
+    made = typer.Typer(
+        cls=_Verbs,
+        help="Carry every change of a Postgres database through Kafka and Spark to where it is needed.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        callback=_before_each_verb,
+    )
+    first = arguments[0].replace("-", "_") if arguments else ""
+    for verb in [first] if first in _VERBS else _VERBS:
+        made.command()(getattr(import_module(f"console.commands.{verb}"), verb))
+    return made
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 -- typer calls it so
@@ -60,7 +63,6 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001 -- typer calls it so
         raise typer.Exit
 
 
-@app.callback()
 def _before_each_verb(
     *,
     _version: Annotated[
@@ -71,7 +73,8 @@ def _before_each_verb(
 
 
 def main() -> None:
-    app(prog_name="penstock")
+    arguments = sys.argv[1:]
+    app(arguments)(arguments, prog_name="penstock")
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from apply_spark.config import ApplyConfig, ApplyTuning, DestinationConfig
-from capture.config import CaptureConfig, CaptureTuning, CopiesConfig, SourceConfig
+from apply_spark.config import ApplyConfig, ApplyTuning, DestinationConfig, Ends
+from capture.config import CaptureConfig, CaptureTuning, CopiesConfig, CopyMode, SourceConfig
 from console.embedded_broker import running_broker
 from console.environment import Variable, overrides
 from schemas.acknowledge import AcknowledgeConfig
@@ -152,6 +152,7 @@ class Config:
             destination=self.destinations[name],
             kafka=self.kafka,
             tuning=self.settings.apply,
+            ends=Ends.WHEN_COMPLETE if self.settings.copies.mode is CopyMode.COPY_ONLY else Ends.WHEN_TOLD,
             jars=tuple(str(jar) for jar in jars),
             java_home=str(java_home),
         )

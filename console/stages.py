@@ -49,7 +49,7 @@ class Stage:
         self._mine.setblocking(False)
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "console.cli", *arguments, "--parent-pipe", str(theirs.fileno())],
+                [sys.executable, "-m", "console", *arguments, "--parent-pipe", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,

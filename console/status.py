@@ -8,10 +8,10 @@ What is measured:
   since the newest commit in the checkpoint, or since its writing where it is an empty one.
 - `lag_seconds` of a destination or a table: 0 where it lacks no row; else the time since the oldest checkpoint that it
   lacks and that has rows (of that table) was committed. Exact to one checkpoint interval. Where that checkpoint is
-  further back than the `_CHECKPOINTS` newest: the time since the newest commit that the destination has, for a table
+  further back than the `CHECKPOINTS` newest: the time since the newest commit that the destination has, for a table
   since the oldest checkpoint looked at, which is then a lower bound.
-- `rows_on_kafka` of a table that waits for its copy: records on the copy topic so far. Share and time left are known to
-  capture alone: its log and its metrics tell them.
+- `rows_on_kafka` of a table that waits for its copy: records on the copy topic so far. `copy_share` and
+  `copy_seconds_left` of a copy that is under way: see console/copy_progress.py.
 - `wal_growth_bytes_per_second`: see console/forecast.py. `wal_limit_seconds`: what is left until
   max_slot_wal_keep_size, divided by it; null where that would never be reached, and where too little was seen yet.
 - The clock is the source's, because commit times are; where the source does not answer, this machine's.
@@ -20,22 +20,18 @@ What is measured:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Any, assert_never
 
-import psycopg
-
-from capture.control import switched_policy
-from capture.slot_wal import CAPTURE, SlotWal, read_slot_wal, seconds_to_limit
-from capture.waiting import Writers, snapshot_waits
+from capture.slot_wal import CAPTURE, seconds_to_limit
 from console.config import Config
+from console.copy_progress import CopyProgress, to_destination, to_kafka
 from console.forecast import wal_growth
+from console.pipeline_state import CHECKPOINTS, LogState, SourceState
 from schemas.acknowledge import AcknowledgeConfig, Policy
 from schemas.checkpoint import Checkpoint
-from schemas.epochs import EpochRule
 from schemas.feedback import Feedback, TableReport
-from schemas.identifiers import DestinationName, PipelineName, TableName, slot_name
+from schemas.identifiers import DestinationName, TableName, slot_name
 from schemas.lsn import NOWHERE, Lsn
 from schemas.phases import (
     Catchup,
@@ -49,130 +45,8 @@ from schemas.phases import (
     SyncWait,
 )
 from schemas.topics import Topics
-from stores.kafka_log import KafkaLog
 
-_CHECKPOINTS = 1000
-_FEEDBACK_STEP = 500
 _MICROSECONDS = 1_000_000
-
-
-@dataclass(frozen=True)
-class SlotState:
-    """The slot as Postgres shows it."""
-
-    active_pid: int | None
-    confirmed_flush_lsn: Lsn | None
-    restart_lsn: Lsn | None
-    wal_status: str | None
-
-
-@dataclass(frozen=True)
-class SourceState:
-    """Where the source's WAL ends, and its slot."""
-
-    wal_lsn: Lsn
-    now: int
-    """Microseconds since 1970, by the source's clock."""
-    slot: SlotState | None
-    slot_wal: SlotWal | None = None
-    snapshot_waits: Writers | None = None
-    """Whom the snapshot of a copy waits for; None where none is waited for."""
-
-
-@dataclass(frozen=True)
-class LogState:
-    """What the small topics say: accepted checkpoints, oldest first, and the newest feedback of each destination."""
-
-    checkpoints: tuple[Checkpoint, ...]
-    feedback: dict[DestinationName, Feedback]
-    recent: tuple[Feedback, ...] = ()
-    """The last few hundred of all destinations, oldest first."""
-    switched: AcknowledgeConfig | None = None
-    """The policy that an operator switched to; None: the configured one is in force."""
-    copied: Mapping[str, int] = field(default_factory=dict)
-    """How many records the copy topics have that destinations wait for."""
-
-    @property
-    def last(self) -> Checkpoint | None:
-        return self.checkpoints[-1] if self.checkpoints else None
-
-
-def read_source(connection: psycopg.Connection[dict[str, Any]], pipeline: PipelineName) -> SourceState:
-    """One look at Postgres. The WAL position is read first, so no slot is seen ahead of it."""
-    row = connection.execute(
-        "select (case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end)::text "
-        "as wal, (extract(epoch from clock_timestamp()) * 1000000)::bigint as now"
-    ).fetchone()
-    assert row is not None  # noqa: S101 -- a select without from has one row
-    slot = connection.execute(
-        "select active_pid, confirmed_flush_lsn::text as confirmed, restart_lsn::text as restart, wal_status "
-        "from pg_replication_slots where slot_name = %s",
-        (slot_name(pipeline),),
-    ).fetchone()
-    return SourceState(
-        wal_lsn=Lsn.parse(row["wal"]),
-        now=row["now"],
-        slot=None
-        if slot is None
-        else SlotState(slot["active_pid"], _lsn(slot["confirmed"]), _lsn(slot["restart"]), slot["wal_status"]),
-        slot_wal=read_slot_wal(connection, slot_name(pipeline)),
-        snapshot_waits=snapshot_waits(connection, pipeline),
-    )
-
-
-def read_log(log: KafkaLog, pipeline: PipelineName, wanted: Iterable[DestinationName]) -> LogState:
-    """The small topics; empty where capture has not made them yet."""
-    topics = Topics(pipeline)
-    present = log.topics()
-    if topics.checkpoints not in present:
-        return LogState((), {})
-    records = log.last(topics.checkpoints, _CHECKPOINTS)
-    checkpoints = accepted([Checkpoint.decode(record.value) for record in records if record.value is not None])
-    newest, recent = _heard(log, pipeline, wanted)
-    done = checkpoints[-1].control if checkpoints and topics.control in present else 0
-    awaited = {
-        topics.copy(report.table, report.generation)
-        for feedback in newest.values()
-        for report in feedback.tables
-        if isinstance(report.phase, Init)
-    }
-    copied = {topic: ends[0] for topic, ends in log.ends(awaited & present).items()}
-    return LogState(tuple(checkpoints), newest, recent, switched_policy(log, topics.control, done), copied)
-
-
-def accepted(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """The checkpoints by the epoch rule: after an opening, those of other epochs are a zombie's."""
-    rule = EpochRule()
-    return [checkpoint for checkpoint in checkpoints if rule.accepts(checkpoint)]
-
-
-def read_feedback(
-    log: KafkaLog, pipeline: PipelineName, wanted: Iterable[DestinationName]
-) -> dict[DestinationName, Feedback]:
-    """The newest feedback of each destination: read from the end backwards, until all that are wanted have shown up."""
-    return _heard(log, pipeline, wanted)[0]
-
-
-def _heard(
-    log: KafkaLog, pipeline: PipelineName, wanted: Iterable[DestinationName]
-) -> tuple[dict[DestinationName, Feedback], tuple[Feedback, ...]]:
-    """The newest feedback of each destination, and the last few hundred of all."""
-    topic = Topics(pipeline).feedback
-    missing = set(wanted)
-    found: dict[DestinationName, Feedback] = {}
-    recent: tuple[Feedback, ...] = ()
-    if topic not in log.topics():
-        return {}, ()
-    begin, end = log.begins([topic])[topic][0], log.ends([topic])[topic][0]
-    step = _FEEDBACK_STEP
-    while begin < end and (missing or not found):
-        start = max(begin, end - step)
-        read = [Feedback.decode(record.value) for record in log.read(topic, start, end) if record.value is not None]
-        recent = recent or tuple(read)
-        found = {feedback.destination: feedback for feedback in read} | found
-        missing -= found.keys()
-        end, step = start, step * 4
-    return found, recent
 
 
 def status(config: Config, source: SourceState | None, log: LogState) -> dict[str, Any]:
@@ -193,7 +67,7 @@ def status(config: Config, source: SourceState | None, log: LogState) -> dict[st
             "lag_bytes": _behind(wal, last.lsn if last is not None else None),
             "lag_seconds": _capture_seconds(last, wal, now),
         },
-        "destinations": {name: _destination(config, log, name, wal, now) for name in names},
+        "destinations": {name: _destination(config, source, log, name, now) for name in names},
     }
 
 
@@ -291,8 +165,11 @@ def _current(log: LogState, name: DestinationName) -> Feedback | None:
     return feedback
 
 
-def _destination(config: Config, log: LogState, name: DestinationName, wal: Lsn | None, now: int) -> dict[str, Any]:
+def _destination(
+    config: Config, source: SourceState | None, log: LogState, name: DestinationName, now: int
+) -> dict[str, Any]:
     feedback = _current(log, name)
+    wal = source.wal_lsn if source is not None else None
     if feedback is None:
         return {"lsn": None, "lag_bytes": None, "lag_seconds": None, "tables": {}}
     topics = Topics(config.pipeline)
@@ -301,7 +178,7 @@ def _destination(config: Config, log: LogState, name: DestinationName, wal: Lsn 
         "lag_bytes": _behind(wal, feedback.lsn),
         "lag_seconds": _destination_seconds(feedback, log, now),
         "tables": {
-            str(report.table): _table(report, topics, log, wal, now)
+            str(report.table): _table(report, topics, log, wal, now) | _copy(name, report, topics, source, log, now)
             for report in sorted(feedback.tables, key=lambda report: report.table)
         },
     }
@@ -315,13 +192,30 @@ def _table(report: TableReport, topics: Topics, log: LogState, wal: Lsn | None, 
     return {
         "phase": type(report.phase).__name__,
         "rows_copied": report.rows_copied,
-        "rows_on_kafka": log.copied.get(topics.copy(report.table, report.generation)),
         "position": str(report.lsn),
         "generation": str(report.generation),
         "lag_bytes": _behind(wal, report.lsn) if started else None,
         "lag_seconds": _table_seconds(report.lsn, topic, log, now) if started else None,
         "reason": errored.reason if errored is not None else None,
         "solution": errored.solution if errored is not None else None,
+    }
+
+
+def _copy(
+    name: DestinationName, report: TableReport, topics: Topics, source: SourceState | None, log: LogState, now: int
+) -> dict[str, Any]:
+    topic = log.copied.get(topics.copy(report.table, report.generation))
+    progress = CopyProgress(None, None)
+    waits = isinstance(report.phase, Init)
+    if topic is not None and waits:
+        expected = source.expected_rows.get(report.table) if source is not None else None
+        progress = to_kafka(topic, expected, now)
+    elif topic is not None and isinstance(report.phase, DataSync):
+        progress = to_destination(report, topic, name, log.recent, now)
+    return {
+        "rows_on_kafka": topic.records if topic is not None and waits else None,
+        "copy_share": progress.share,
+        "copy_seconds_left": progress.seconds_left,
     }
 
 
@@ -349,7 +243,7 @@ def _table_seconds(lsn: Lsn, topic: str, log: LogState, now: int) -> float:
 
 def _out_of_sight(lsn: Lsn, log: LogState) -> bool:
     """Whether checkpoints after `lsn` are older than those that were read."""
-    return len(log.checkpoints) >= _CHECKPOINTS and lsn < log.checkpoints[0].start
+    return len(log.checkpoints) >= CHECKPOINTS and lsn < log.checkpoints[0].start
 
 
 def _age(moment: int, now: int) -> float:
@@ -358,10 +252,6 @@ def _age(moment: int, now: int) -> float:
 
 def _behind(wal: Lsn | None, lsn: Lsn | None) -> int | None:
     return max(0, wal - lsn) if wal is not None and lsn is not None else None
-
-
-def _lsn(text: str | None) -> Lsn | None:
-    return Lsn.parse(text) if text is not None else None
 
 
 def _text(lsn: Lsn | None) -> str | None:

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterable
 
 from console.errors import NotYetThere
-from console.status import read_feedback, tables_behind
+from console.pipeline_state import read_feedback
+from console.status import tables_behind
 from schemas.errors import DestinationError, Retry
 from schemas.feedback import Feedback, TableReport
 from schemas.identifiers import DestinationName, PipelineName, TableName

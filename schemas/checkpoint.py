@@ -14,6 +14,9 @@ from schemas.identifiers import Epoch, LogId, SchemaId, TableName
 from schemas.lsn import Lsn, Position
 from schemas.wire import FixedCodec
 
+COMPLETES = b"completes"
+"""The key of a checkpoint with which capture ends because it was to copy only, and has. No other has a key."""
+
 
 @dataclass(frozen=True, slots=True)
 class CopyStarted:

@@ -32,6 +32,10 @@ class Column:
     key: bool = False
     delimiter: str | None = None
     """Of an array whose type is not in the type table: what stands between its items, which are text."""
+    number: int = 0
+    """pg_attribute.attnum: a column keeps it under another name, and no other one ever has it. 0: not known."""
+    missing: str | None = None
+    """What rows have there that are older than the column, as text. None: NULL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,8 @@ class TableSchema:
     name: TableName
     columns: tuple[Column, ...]
     identity: ReplicaIdentity = ReplicaIdentity.DEFAULT
+    width: int = 0
+    """The highest number that a column of the table ever had. 0: not known, or not all of its columns are published."""
 
     @property
     def key(self) -> tuple[Column, ...]:
@@ -56,6 +62,11 @@ class TableSchema:
             other._shape(),
         )
 
+    def same_columns(self, other: TableSchema) -> bool:
+        """Whether they have the same shape, and each column is, as far as it is known, no other one of its name."""
+        numbers = [(mine.number, its.number) for mine, its in zip(self.columns, other.columns, strict=False)]
+        return self.same_shape(other) and all(mine == its or 0 in (mine, its) for mine, its in numbers)
+
     def _shape(self) -> list[tuple[str, int, int, bool, str | None]]:
         return [(each.name, each.type_oid, each.modifier, each.key, each.delimiter) for each in self.columns]
 
@@ -65,6 +76,7 @@ class TableSchema:
             "schema": self.name.schema,
             "name": self.name.name,
             "identity": self.identity.value,
+            "width": self.width,
             "columns": [
                 {
                     "name": column.name,
@@ -74,6 +86,8 @@ class TableSchema:
                     "nullable": column.nullable,
                     "key": column.key,
                     "delimiter": column.delimiter,
+                    "number": column.number,
+                    "missing": column.missing,
                 }
                 for column in self.columns
             ],
@@ -86,4 +100,5 @@ class TableSchema:
             name=TableName(data["schema"], data["name"]),
             identity=ReplicaIdentity(data["identity"]),
             columns=tuple(Column(**column) for column in data["columns"]),
+            width=data.get("width", 0),
         )

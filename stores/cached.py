@@ -16,7 +16,14 @@ from typing import Any, Protocol, Self, TypeAlias
 from schemas.identifiers import TableName
 from schemas.lsn import Lsn
 from schemas.phases import Catchup, ForbiddenTransition, Init, Phase, SyncWait, advance, is_stored
-from stores.errors import NothingToRollBack, PhaseNotStored, SchemaVersionConflict, StoreClosed, StoreUnreadable
+from stores.errors import (
+    NothingToRollBack,
+    PhaseNotStored,
+    SchemaVersionConflict,
+    StoreClosed,
+    StoreTaken,
+    StoreUnreadable,
+)
 from stores.relations import (
     COPIES,
     COPY_RANGES,
@@ -125,6 +132,8 @@ class CachedStore:
         self._lock = threading.Lock()
         self._closed = False
         self._view: _View | None = None
+        self._claimed: int | None = None
+        """The revision that nobody else may have changed."""
         try:
             self._current()
         except BaseException:
@@ -137,6 +146,15 @@ class CachedStore:
             self._closed = True
             self._view = None
             self._rows.close()
+
+    def claim(self) -> None:
+        """Reads what others wrote, and is alone from here on: once another process writes or claims, every write raises
+        StoreTaken, until this one claims again. For whoever is alone by another right, such as that to a slot."""
+        self._claimed = None
+        with self._writing() as draft:
+            self._rows.save((), draft.next_revision)
+            self._claimed = draft.next_revision
+        self._view = None
 
     def __enter__(self) -> Self:
         return self
@@ -255,9 +273,9 @@ class CachedStore:
             outlived = [key for key in draft.of(SCHEMA_VERSIONS) if key[0] == table and key[1] < valid.since]
             return draft.drop(SCHEMA_VERSIONS, outlived)
 
-    def forget(self) -> None:
+    def forget(self, since: Lsn) -> None:
         with self._writing() as draft:
-            draft.drop(SCHEMA_VERSIONS, list(draft.of(SCHEMA_VERSIONS)))
+            draft.drop(SCHEMA_VERSIONS, [key for key in draft.of(SCHEMA_VERSIONS) if key[1] >= since])
 
     # TableLifecycleStore
 
@@ -304,7 +322,10 @@ class CachedStore:
                     draft = _Draft(view)
                     yield draft
                     if draft.changes:
+                        if self._claimed not in (None, revision):
+                            raise StoreTaken("Another process has written to the store, or claimed it, since we did.")
                         self._rows.save(draft.changes, draft.next_revision)
+                        self._claimed = draft.next_revision if self._claimed is not None else None
             except BaseException:
                 self._view = None
                 raise

@@ -5,6 +5,7 @@ StoreError                    (schemas.errors)
 |-- StoreUnreadable           there is something, but it is not a store of penstock, or it is damaged
 |-- StoreTooNew               a newer penstock wrote it
 |-- StoreClosed               used after `close()`
+|-- StoreTaken                claimed, and another process wrote or claimed since: time may heal it
 |-- PhaseNotStored            SyncWait and Catchup live in memory alone
 |-- NothingToRollBack         a table stands in its first phase, or has none
 '-- SchemaVersionConflict     one LSN, two shapes
@@ -39,6 +40,13 @@ class StoreClosed(StoreError):
     """A store is used after it was closed."""
 
     solution = "This is a defect of penstock: please report it with the log of this process."
+
+
+class StoreTaken(StoreError):
+    """Another process uses a store that was claimed. What was to be written is not."""
+
+    retry = Retry.TIMED
+    solution = "Stop the other capture of this pipeline, or give it a pipeline and a store of its own."
 
 
 class PhaseNotStored(StoreError):

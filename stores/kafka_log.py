@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 
 import stamina
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
 
 from schemas.connections import KafkaConfig
 from schemas.errors import LogError, Retry
@@ -50,7 +50,10 @@ class TopicExists(LogError):
 class KafkaRefused(LogError):
     """The broker answered with an error that penstock has no other name for."""
 
-    solution = "Look at the broker's log; check permissions and quotas of this client."
+    solution = (
+        "Look at the broker's log; check permissions and quotas of this client, and max.message.bytes of the topics "
+        "against `kafka.max_record`."
+    )
 
 
 class TopicKind(enum.Enum):
@@ -150,6 +153,16 @@ class KafkaLog:
             return set(self._admin.list_topics(timeout=self._patience).topics)
         except KafkaException as error:
             raise log_error(error.args[0], f"asking {self._config.bootstrap_servers} for its topics") from error
+
+    def largest_request(self) -> int | None:
+        """The most bytes that every broker takes at once; None where this client may not ask."""
+        try:
+            brokers = self._admin.list_topics(timeout=self._patience).brokers
+            wanted = [ConfigResource(ConfigResource.Type.BROKER, str(broker)) for broker in brokers]
+            told = self._admin.describe_configs(wanted, request_timeout=self._patience).values()
+            return min(int(each.result(self._patience)["socket.request.max.bytes"].value) for each in told)
+        except KafkaException:
+            return None
 
     def create(self, topic: str, kind: TopicKind) -> None:
         """Makes a topic; raises TopicExists where it is there already."""

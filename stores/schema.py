@@ -42,5 +42,5 @@ class SchemaStore(Protocol):
 
         The one valid at `before` stays, however old it is."""
 
-    def forget(self) -> None:
-        """Forget every version of every table: the LSNs to come are those of another history."""
+    def forget(self, since: Lsn) -> None:
+        """Forget the versions of all tables from `since` on: what is there is met again, or was of another history."""

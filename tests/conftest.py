@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -21,6 +22,9 @@ from schemas.identifiers import DestinationName, PipelineName
 from tests.support.captured import MakeCaptured, captures
 from tests.support.pipeline import Pipeline
 from tests.support.postgres_version import VERSION
+
+# Every Spark of the run, also in processes that a test starts, has a JVM that starts fast instead of running fast.
+os.environ["SPARK_SUBMIT_OPTS"] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 MakePipeline = Callable[..., Pipeline]
 Servers = tuple[LocalPostgres, LocalKafka, SparkSession]
@@ -48,16 +52,13 @@ def kafka() -> Iterator[LocalKafka]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The one session of the run, made as apply makes it, but on a JVM that starts fast instead of running fast."""
+    """The one session of the run, made as apply makes it."""
     config = ApplyConfig(
         pipeline=PipelineName("tests"),
         name=DestinationName("tests"),
         destination=DestinationConfig(type="memory"),
         kafka=KafkaConfig(bootstrap_servers="none:1"),
-        tuning=ApplyTuning(
-            master="local[2]",
-            spark={"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"},
-        ),
+        tuning=ApplyTuning(master="local[2]"),
         jars=tuple(str(jar) for jar in jars("spark-kafka-avro")),
         java_home=str(java_home_for_spark()),
     )

@@ -24,6 +24,7 @@ import pyarrow as pa
 from pydantic import BaseModel, Field
 
 from apply_spark.destination import Batch, TableChanges
+from apply_spark.destinations.duckdb_alter import alter
 from apply_spark.destinations.duckdb_refusals import REFUSED, refusals, unheld_value
 from apply_spark.destinations.duckdb_types import converted, converted_row, duckdb_type, quoted
 from apply_spark.errors import (
@@ -116,7 +117,12 @@ class DuckDbDestination:
 
     def write_events(self, batch: Batch) -> None:
         arrows = [changes.rows.arrow() for changes in batch.tables]
+        for alteration in batch.altered:
+            self._refuse_unheld_names(alteration.after, batch.progress)
         with self._writing(batch.progress) as db:
+            for alteration in batch.altered:
+                with refusals(alteration.after):
+                    alter(db, self._target(alteration.after), alteration)
             for changes, arrow in zip(batch.tables, arrows, strict=True):
                 with refusals(changes.schema):
                     self._write_table(db, changes, arrow)

@@ -10,9 +10,10 @@ from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
-from apply_spark.destination import Batch, TableChanges
+from apply_spark.destination import Alteration, Batch, TableChanges
 from apply_spark.errors import DestinationInUse, PartialRow, TableFailed
 from apply_spark.progress import Progress
+from apply_spark.reshape import plain_default
 from apply_spark.rows import Rows
 from schemas.envelope import avro_name
 from schemas.identifiers import DestinationName, TableName
@@ -73,17 +74,39 @@ class MemoryDestination:
         before = (
             {name: dict(rows) for name, rows in self._keyed.items()},
             {n: Counter(b) for n, b in self._bags.items()},
+            dict(self._schemas),
         )
         try:
+            for alteration in batch.altered:
+                self._alter(alteration)
             for changes in batch.tables:
                 self._write(changes)
         except BaseException:
-            self._keyed, self._bags = before
+            self._keyed, self._bags, self._schemas = before
             raise
         self._progress = batch.progress
 
     def save_progress(self, progress: Progress) -> None:
         self._progress = progress
+
+    def _alter(self, alteration: Alteration) -> None:
+        """Every row anew, in the columns of the new shape."""
+        table, old = alteration.after.name, {c.number: c for c in alteration.before.columns}
+        sources = [(avro_name(new.name), old.get(new.number), plain_default(new)) for new in alteration.after.columns]
+
+        def made(row: dict[str, Any]) -> dict[str, Any]:
+            return {
+                field: row[avro_name(before.name)] if before is not None else value for field, before, value in sources
+            }
+
+        if table in self._keyed:
+            self._keyed[table] = {key: made(row) for key, row in self._keyed[table].items()}
+        else:
+            fields, bag = _fields(alteration.before), Counter[Key]()
+            for row, count in self._bags[table].items():
+                bag[_plain(made(dict(zip(fields, row, strict=True))).values())] += count
+            self._bags[table] = bag
+        self._schemas[table] = alteration.after
 
     def _write(self, changes: TableChanges) -> None:
         table = changes.schema.name

@@ -27,7 +27,7 @@ class StdoutOptions(BaseModel, frozen=True, extra="forbid"):
 
 
 class StdoutDestination:
-    """For eyes and pipes: `copy`, `truncate`, `upsert`, `delete` and, for tables without a key, `net` lines."""
+    """For eyes and pipes: `copy`, `alter`, `truncate`, `upsert`, `delete`, and `net` for tables without a key."""
 
     def __init__(self, name: DestinationName, options: Mapping[str, Any]) -> None:
         checked(StdoutOptions, options, f"destinations.{name}")
@@ -48,6 +48,8 @@ class StdoutDestination:
         self._print(rows.frame(), schema, F.lit("copy"))
 
     def write_events(self, batch: Batch) -> None:
+        for alteration in batch.altered:
+            self._tell(alteration.after, "alter", columns=[column.name for column in alteration.after.columns])
         for changes in batch.tables:
             if changes.truncate:
                 self._tell(changes.schema, "truncate")
@@ -58,8 +60,9 @@ class StdoutDestination:
     def save_progress(self, progress: Progress) -> None:
         del progress
 
-    def _tell(self, schema: TableSchema, event: str) -> None:
-        line = json.dumps({"table": str(schema.name), "event": event}, ensure_ascii=False, separators=(",", ":"))
+    def _tell(self, schema: TableSchema, event: str, **further: list[str]) -> None:
+        told = {"table": str(schema.name), "event": event, **further}
+        line = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
         sys.stdout.write(line + "\n")
 
     def _print(self, rows: DataFrame, schema: TableSchema, event: Column) -> None:

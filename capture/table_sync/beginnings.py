@@ -10,13 +10,13 @@ from capture.checkpoints import LogPlace
 from capture.config import CaptureConfig, CopyMode
 from capture.owned_publication import matching
 from capture.publication import PublishedTable
+from capture.registrar import Registrar
 from capture.table_sync.copier import TableJob
 from capture.table_sync.copies import Round, TableCopying
 from capture.table_sync.membership import why_copy
 from capture.table_sync.memory import CopyMemory
 from capture.table_sync.ranges import CopyRange, divide
 from capture.table_sync.resume import Interrupted, remembered, why_begin_again, why_lost
-from capture.tables import Registrar
 from schemas.checkpoint import CopyStarted
 from schemas.identifiers import LogId
 from schemas.topics import Topics

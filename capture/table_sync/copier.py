@@ -25,6 +25,7 @@ from capture.transcode.reference import snapshot_origin
 from capture.wire import wire_of
 from schemas.identifiers import SchemaId
 from schemas.lsn import Lsn
+from schemas.table import TableSchema
 
 _REPORT_SECONDS = 0.5
 
@@ -75,7 +76,8 @@ def copy_range(
     session.execute("begin transaction isolation level repeatable read")
     session.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(job.snapshot)))
     session.execute(sql.SQL("lock table {} in access share mode").format(sql.Identifier(*job.table.name)))
-    if not members(job.table.filenode) <= members(filenode(session, job.table.schema.id)):
+    files = members(filenode(session, job.table.schema.id))
+    if not members(job.table.filenode) <= files or not _has_its_columns(session, job.table.schema):
         session.execute("rollback")
         return FileChanged()
     origin = snapshot_origin(job.snapshot_lsn, time.time_ns() // 1000)
@@ -95,8 +97,26 @@ def copy_range(
     return Copied(origin.ordinal - part.first_ordinal, size, final=True)
 
 
+def _has_its_columns(session: psycopg.Connection, schema: TableSchema) -> bool:
+    """Whether each column still has its name: another one may have it by now, and COPY would take that one's values.
+
+    Asked of a function that sees the catalog of now, as COPY does; a query of it would see that of the snapshot."""
+    row = session.execute(
+        """
+        select array(select (pg_identify_object_as_address('pg_class'::regclass, %s::oid, n.number)).object_names[3]
+                       from unnest(%s::int[]) with ordinality n (number, place) order by n.place)
+        """,
+        [schema.id, [column.number for column in schema.columns]],
+    ).fetchone()
+    return row is not None and row[0] == [column.name for column in schema.columns]
+
+
 def copy_command(table: PublishedTable, part: CopyRange) -> sql.Composed:
-    """COPY of the published columns and rows of a range. Children are left out unless the table is partitioned."""
+    return sql.SQL("copy ({}) to stdout").format(select_rows(table, part))
+
+
+def select_rows(table: PublishedTable, part: CopyRange) -> sql.Composed:
+    """The published columns and rows of a range. Children are left out unless the table is partitioned."""
     columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in table.schema.columns)
     conditions = []
     if part.first > 0:
@@ -109,7 +129,7 @@ def copy_command(table: PublishedTable, part: CopyRange) -> sql.Composed:
     through_root = part.file is None and table.partitioned
     only = sql.SQL("") if through_root else sql.SQL("only ")
     name = part.file.name if part.file is not None else table.name
-    return sql.SQL("copy (select {} from {}{}{}) to stdout").format(columns, only, sql.Identifier(*name), where)
+    return sql.SQL("select {} from {}{}{}").format(columns, only, sql.Identifier(*name), where)
 
 
 def _ctid(comparison: str, block: int) -> sql.Composed:

@@ -47,12 +47,3 @@ class HeldSnapshot:
 
     def close(self) -> None:
         self._session.close()
-
-
-def wal_end(session: psycopg.Connection) -> Lsn:
-    """Where the WAL of the server ends; on a standby, what it has replayed. No snapshot from before is above it."""
-    row = session.execute(
-        "select (case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end)::text"
-    ).fetchone()
-    assert row is not None  # noqa: S101 -- a select without from has one row
-    return Lsn.parse(row[0])

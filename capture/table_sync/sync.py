@@ -23,7 +23,9 @@ from capture.config import CaptureConfig, CopyMode, PartialPublish
 from capture.errors import source_error
 from capture.owned_publication import keep_publication
 from capture.publication import PublishedTable, published_tables, require_whole
+from capture.registrar import Registrar
 from capture.replication_connection import session_dsn
+from capture.slot_wal import wal_end
 from capture.table_sync.beginnings import Beginnings
 from capture.table_sync.copier import Copied, FileChanged
 from capture.table_sync.copies import Copies, Round, TableCopying, Whole
@@ -31,9 +33,8 @@ from capture.table_sync.membership import why_copy, why_copy_partitions
 from capture.table_sync.memory import CopyMemory, SyncStore
 from capture.table_sync.ranges import CopyRange
 from capture.table_sync.resume import Interrupted, remembered
-from capture.table_sync.snapshot import HeldSnapshot, wal_end
+from capture.table_sync.snapshot import HeldSnapshot
 from capture.table_sync.worker import Failed, Report, WorkerSettings
-from capture.tables import Registrar
 from capture.wire import shut_down
 from schemas.checkpoint import CopyFinished, CopyStarted, Marker, TableErrored, TableRemoved
 from schemas.errors import Retry
@@ -74,8 +75,8 @@ class TableSync:
     stop: threading.Event
     reached: Callable[[], Lsn]
     """The last checkpoint."""
-    end: Callable[[], None]
-    """Ends capture: all that it was to do is done."""
+    complete: bool = False
+    """Every table is copied, and capture was to do no more."""
     failure: BaseException | None = None
     _markers: queue.SimpleQueue[Marker] = field(default_factory=queue.SimpleQueue)
     _requests: queue.SimpleQueue[TableName] = field(default_factory=queue.SimpleQueue)
@@ -220,7 +221,7 @@ class TableSync:
             slot = slot_name(self.config.pipeline)
             solution = f"Drop it when the pipeline is no longer needed: select pg_drop_replication_slot('{slot}');"
             log.warning("every table is copied, ending; the slot stays and holds WAL", slot=slot, solution=solution)
-            self.end()
+            self.complete = True
 
     def _retire(self, table: TableName, generation: Lsn) -> None:
         """Told once. The destination keeps the rows."""
@@ -242,7 +243,7 @@ class TableSync:
         left = self._memory.interrupted(table.name)
         if copy is not None and copy.finished and why is None:
             why = why_copy_partitions(session, table, copy)
-            if why is None and copy.filenode != table.filenode:
+            if why is None and table.partitioned and copy.filenode != table.filenode:
                 self._memory.files(copy, table.filenode)
         elif left is not None and why is None:
             if table.name in self._finishing:
@@ -350,6 +351,6 @@ class TableSync:
 def _is_still(before: PublishedTable, now: PublishedTable | None) -> bool:
     return (
         now is not None
-        and before.schema.same_shape(now.schema)
+        and before.schema == now.schema
         and (before.filenode, before.fingerprint) == (now.filenode, now.fingerprint)
     )

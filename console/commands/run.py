@@ -25,7 +25,7 @@ def run(*, config: ConfigFile = DEFAULT_FILE) -> None:
     if pipeline.settings.copies.mode is CopyMode.COPY_ONLY:
         raise ConfigError(
             f'{pipeline.path} says copies.mode = "copy only": capture ends by itself, and would end all others.',
-            solution="Run `penstock capture` and, beside it, `penstock apply`; `penstock wait` tells when it has all.",
+            solution="Run `penstock capture` and, beside it, `penstock apply`: both end when all is copied.",
         )
     stages = Stages(os.environ | {LOG_FORMAT: log_format(os.environ).value})
     with stop_on_signals(at_once=stages.kill) as stop, ExitStack() as running:

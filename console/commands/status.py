@@ -15,7 +15,7 @@ from capture.preflight import connect
 from console.commands.options import ConfigFile
 from console.config import DEFAULT_FILE, Config, load
 from console.output import as_json, human_bytes, human_duration, stderr, stdout, table
-from console.status import SourceState, read_log, read_source
+from console.pipeline_state import LogState, SourceState, read_log, read_source
 from console.status import status as make_status
 from schemas.errors import SourceError
 from stores.kafka_log import KafkaLog
@@ -30,18 +30,18 @@ def status(
     pipeline = load(config)
     with KafkaLog(pipeline.kafka) as log:
         said = read_log(log, pipeline.pipeline, pipeline.destinations)
-    report = make_status(pipeline, _source(pipeline), said)
+    report = make_status(pipeline, _source(pipeline, said), said)
     if json:
         typer.echo(as_json(report))
     else:
         print_status(report, stdout())
 
 
-def _source(pipeline: Config) -> SourceState | None:
+def _source(pipeline: Config, said: LogState) -> SourceState | None:
     """The source, or None where it does not answer: what Kafka knows is shown all the same."""
     try:
         with connect(pipeline.source) as connection:
-            return read_source(connection, pipeline.pipeline)
+            return read_source(connection, pipeline, said.copying)
     except SourceError as error:
         stderr().print(f"warning: {error.reason}")
     except psycopg.Error as error:
@@ -105,16 +105,18 @@ def snapshot_in_words(snapshot: dict[str, Any]) -> str:
 def tables_of(name: str, destination: dict[str, Any]) -> Any:  # noqa: ANN401 -- a rich renderable
     made = table("table", "phase", "rows copied", "at", "lag", "age", right=["rows copied", "lag", "age"], title=name)
     for each, facts in destination["tables"].items():
-        made.add_row(Text(each), facts["phase"], _rows_copied(facts), facts["position"], *_lag(facts))
+        made.add_row(Text(each), facts["phase"], rows_copied_in_words(facts), facts["position"], *_lag(facts))
         if facts["reason"]:
             made.add_row("", Text(facts["reason"], style="red"))
             made.add_row("", Text(facts["solution"]))
     return made
 
 
-def _rows_copied(facts: dict[str, Any]) -> str:
-    on_kafka = facts["rows_on_kafka"]
-    return f"{facts['rows_copied']:,}" if on_kafka is None else f"{on_kafka:,} on Kafka"
+def rows_copied_in_words(facts: dict[str, Any]) -> str:
+    on_kafka, share, left = facts["rows_on_kafka"], facts["copy_share"], facts["copy_seconds_left"]
+    rows = f"{facts['rows_copied']:,}" if on_kafka is None else f"{on_kafka:,} on Kafka"
+    done = "" if share is None else f", {share:.0%}"
+    return rows + done + ("" if left is None else f", about {human_duration(left)} left")
 
 
 def _lag(facts: dict[str, Any]) -> tuple[str, str]:

@@ -20,7 +20,8 @@ from console.config import Config
 from console.demo.lake import row_counts
 from console.demo.shop import TABLES
 from console.output import human_bytes, human_duration, table
-from console.status import read_log, read_source, status
+from console.pipeline_state import read_log, read_source
+from console.status import status
 from schemas.identifiers import DestinationName, TableName
 from stores.kafka_log import KafkaLog
 
@@ -64,7 +65,7 @@ class Observer:
 
     def look(self, doing: str, happened: Counter[str]) -> Scene:
         said = read_log(self._log, self._config.pipeline, [self._destination])
-        report = status(self._config, read_source(self._source, self._config.pipeline), said)
+        report = status(self._config, read_source(self._source, self._config, said.copying), said)
         return Scene(
             elapsed=self.elapsed(),
             doing=doing,

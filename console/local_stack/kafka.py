@@ -303,6 +303,7 @@ def _write_configuration(directory: Path, port: int, controller_port: int) -> No
         "auto.create.topics.enable": "false",
         "message.max.bytes": str(_MAX_MESSAGE_BYTES),
         "replica.fetch.max.bytes": str(_MAX_MESSAGE_BYTES),
+        "socket.request.max.bytes": str(256 * 1024**2),  # for who raises `kafka.max_record`
         "group.initial.rebalance.delay.ms": "0",
         "offsets.topic.replication.factor": "1",
         "offsets.topic.num.partitions": "1",

@@ -5,11 +5,16 @@ Each test watches a table with a key and one without: the first would hide a row
 
 from __future__ import annotations
 
+import os
+import signal
+
 from console.local_stack.kafka import LocalKafka
 from schemas.failpoints import VARIABLE
 from tests.conftest import MakePipeline
+from tests.support.captured import MakeCaptured
 from tests.support.eventually import eventually
 from tests.support.pipeline import Pipeline
+from tests.support.workers import jvm_of
 
 TABLES = ("keyed", "keyless")
 SLOW = {"PENSTOCK_KERNEL": "reference"}
@@ -155,3 +160,18 @@ def test_a_killed_walsender_is_replaced_without_a_restart_of_capture(make_pipeli
     pipeline.assert_equal(*TABLES)
     assert pipeline.capture is not None
     assert pipeline.capture.process.poll() is None
+
+
+def test_a_jvm_that_is_gone_ends_apply_with_a_reason(captured: MakeCaptured) -> None:
+    """As one does that lacks memory for a very large row."""
+    pipeline, _ = captured("create table t (id int primary key)", publish="for table t")
+    pipeline.start_apply_process()
+    pipeline.settle("t")
+
+    os.kill(jvm_of(pipeline), signal.SIGKILL)
+
+    assert pipeline.apply is not None
+    assert pipeline.apply.process.wait(60) == 1
+    failure = pipeline.apply.failure()
+    assert failure.reason == "apply: The Java process of Spark has ended."
+    assert "apply.driver_memory" in failure.solution

@@ -14,9 +14,11 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
+from capture.promotion import PromotionWatch
 from capture.replication_connection import session_dsn
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
+from schemas.identifiers import SlotName
 from tests.support.eventually import eventually
 from tests.support.pipeline import Pipeline
 from tests.support.proxy import Proxy
@@ -98,6 +100,25 @@ def test_a_silent_walsender_that_lives_is_left_alone(
         pipeline.assert_captured()
 
     assert "connection lost" not in log
+
+
+def test_a_watch_of_a_standby_that_answers_no_more_ends_at_once(postgres: LocalPostgres) -> None:
+    """Or the next epoch would wait for its last look, and for TCP to give up."""
+    told: list[int] = []
+    with Proxy(postgres.port) as proxy:
+        dsn = session_dsn(make_conninfo(postgres.dsn(), port=proxy.port), application_name="watched")
+        with (
+            psycopg.connect(postgres.dsn(), autocommit=True) as server,
+            PromotionWatch(dsn, SlotName("nobodys"), 0, told.append),
+        ):
+            watching = "select 1 from pg_stat_activity where application_name = 'watched'"
+            eventually(lambda: server.execute(watching).fetchone(), what="its session")
+            proxy.cut()
+            began = time.monotonic()
+        ended = time.monotonic() - began
+
+    assert ended < 5
+    assert told == []
 
 
 def test_lost_packets_end_a_session_in_bounded_time(postgres: LocalPostgres) -> None:

@@ -1,23 +1,30 @@
 """Where the contract of destinations is tried, and the values that go in.
 
-A further destination joins the suite with a Place of its own in PLACES.
+A further destination joins the suite with a Place of its own in PLACES and `make_place`.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import duckdb
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.types.string import TextLoader
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812 -- Spark's own convention
 
 from apply_spark.destination import Batch, Destination, TableChanges
 from apply_spark.destinations.duckdb import DuckDbDestination
 from apply_spark.destinations.memory import MemoryDestination
+from apply_spark.destinations.postgres import PostgresDestination
 from apply_spark.progress import Progress, TableProgress
 from apply_spark.rows import Rows, SparkRows
+from console.local_stack.postgres import LocalPostgres
 from schemas.envelope import avro_name
 from schemas.identifiers import DestinationName, Epoch, LogId, SchemaId, TableName
 from schemas.lsn import Lsn
@@ -61,7 +68,7 @@ class Place(Protocol):
 
 
 class MemoryPlace:
-    def __init__(self, _folder: Path) -> None:
+    def __init__(self) -> None:
         self._destination = MemoryDestination(LAKE, {})
 
     def opened(self) -> Destination:
@@ -92,7 +99,46 @@ class DuckDbPlace:
             return client.execute(statement).fetchall()
 
 
-PLACES: dict[str, type[MemoryPlace | DuckDbPlace]] = {"memory": MemoryPlace, "duckdb": DuckDbPlace}
+class PostgresPlace:
+    """A database of its own on the server of the run."""
+
+    def __init__(self, server: LocalPostgres) -> None:
+        name = f"lake_{secrets.token_hex(4)}"
+        with psycopg.connect(server.dsn(), autocommit=True) as admin:
+            admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+        self.dsn = server.dsn(name)
+
+    def opened(self) -> Destination:
+        return PostgresDestination(LAKE, {"dsn": self.dsn})
+
+    def rows(self, schema: TableSchema) -> list[tuple[Any, ...]]:
+        return self.query(sql.SQL("select * from {}").format(sql.Identifier(*schema.name)))
+
+    def texts(self, schema: TableSchema) -> list[tuple[str | None, ...]]:
+        """As Postgres prints the values."""
+        columns = [sql.SQL("{}::text").format(sql.Identifier(column.name)) for column in schema.columns]
+        return self.query(
+            sql.SQL("select {} from {}").format(sql.SQL(", ").join(columns), sql.Identifier(*schema.name))
+        )
+
+    def query(self, statement: sql.Composable) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.dsn, options="-c timezone=UTC -c lc_monetary=C") as client:
+            for kind in ("date", "time", "timetz", "timestamp", "timestamptz", "interval", "json", "jsonb"):
+                client.adapters.register_loader(kind, TextLoader)  # Python has no infinity, and None is a value of json
+            return client.execute(statement).fetchall()
+
+
+def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
+    match kind:
+        case "memory":
+            return MemoryPlace()
+        case "duckdb":
+            return DuckDbPlace(request.getfixturevalue("tmp_path"))
+        case _:
+            return PostgresPlace(request.getfixturevalue("postgres"))
+
+
+PLACES = ("memory", "duckdb", "postgres")
 
 
 def quoted(*names: str) -> str:

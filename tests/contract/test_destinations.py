@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,16 +33,16 @@ from tests.contract.destination_places import (
     copied,
     fill,
     gone,
+    make_place,
     upsert,
 )
 from tests.contract.destination_types import ARRAYS, SAMPLES, Sample, a_table_of, comparable, from_kafka
 from tests.support.builders import INT8, a_column, a_table
 
 
-@pytest.fixture(params=list(PLACES))
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    made: Place = PLACES[request.param](tmp_path)
-    return made
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest) -> Place:
+    return make_place(request.param, request)
 
 
 @pytest.fixture

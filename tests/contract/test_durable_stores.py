@@ -21,7 +21,7 @@ from schemas.identifiers import TableName
 from schemas.lsn import Lsn
 from schemas.phases import DataSync, FinishedCopy, ForbiddenTransition, Init, Ready, SyncDone
 from stores.cached import CachedStore
-from stores.errors import StoreTooNew, StoreUnreachable, StoreUnreadable
+from stores.errors import StoreTaken, StoreTooNew, StoreUnreachable, StoreUnreadable
 from stores.memory import MemoryStore
 from stores.postgres import PostgresStore
 from stores.sqlite import SqliteStore
@@ -134,6 +134,27 @@ def test_writers_that_take_turns_lose_nothing(open_durable: Opener) -> None:
 
     with open_durable() as store:
         assert store.phases(LAKE) == dict.fromkeys(tables, DataSync())
+
+
+def test_a_store_that_was_claimed_since_refuses_what_its_former_owner_writes_until_that_one_claims_again(
+    open_durable: Opener,
+) -> None:
+    with open_durable() as first, open_durable() as second:
+        first.claim()
+        first.advance(LAKE, Lsn(10))
+        second.claim()
+
+        with pytest.raises(StoreTaken):
+            first.advance(LAKE, Lsn(20))
+        second.advance(LAKE, Lsn(30))
+        with pytest.raises(StoreTaken):
+            first.set_copy(a_copy())
+
+        first.claim()
+        assert first.progress(LAKE) == Lsn(30)
+        first.advance(LAKE, Lsn(40))
+        with pytest.raises(StoreTaken):
+            second.advance(LAKE, Lsn(50))
 
 
 def test_stores_that_are_opened_at_once_for_the_first_time_all_open(tmp_path: Path, empty_database: str) -> None:

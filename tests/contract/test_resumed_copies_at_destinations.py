@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from apply_spark.copies import upserts
 from apply_spark.destination import Batch
 from schemas.phases import DataSync
 from schemas.table import TableSchema
-from tests.contract.destination_places import ITEMS, ORDERS, PLACES, Place, a_progress, copied
+from tests.contract.destination_places import ITEMS, ORDERS, PLACES, a_progress, copied, make_place
 from tests.support.builders import INT8, a_column, a_table
 
 FLOAT8 = 701
@@ -36,10 +35,10 @@ def test_keys_that_come_again_in_a_piece_and_in_a_later_one_are_there_once(
     first: tuple[Any, ...],
     second: tuple[Any, ...],
     third: tuple[Any, ...],
-    tmp_path: Path,
+    request: pytest.FixtureRequest,
     spark: SparkSession,
 ) -> None:
-    place: Place = PLACES[name](tmp_path)
+    place = make_place(name, request)
     destination = place.opened()
     destination.startup()
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,29 @@ def test_status_tells_every_table_its_phase_rows_position_and_lag_and_who_holds_
     assert report["slot"]["wal_held_bytes"] >= 0
     assert isinstance(report["slot"]["held_by"], list)
     assert report["capture"]["checkpoint_lsn"]
+
+
+def test_status_tells_share_and_time_left_of_a_copy_that_is_under_way(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline()
+    pipeline.sql(
+        "create table slow (id int primary key, a varchar(40))",
+        "insert into slow select i, md5(i::text) from generate_series(1, 20000) i",
+    )
+    pipeline.publish()
+    pipeline.start_capture(PENSTOCK_CAPTURE__COPY_MAX_RATE="100kB")
+    pipeline.start_apply()
+
+    def copying() -> dict[str, Any] | None:
+        report = json.loads(penstock("status", "-c", str(pipeline.file), "--json").stdout)
+        table: dict[str, Any] = report["destinations"]["lake"]["tables"].get("public.slow", {})
+        return table if table.get("copy_seconds_left") else None
+
+    facts = eventually(copying, what="the time that is left of the copy")
+
+    expected = facts["rows_on_kafka"] / facts["copy_share"]
+    assert 10_000 < expected < 40_000
+    assert 1 < facts["copy_seconds_left"] < 300
+    assert facts["phase"] == "Init"
 
 
 def test_status_names_the_destination_that_holds_wal(running: Pipeline) -> None:

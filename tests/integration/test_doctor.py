@@ -96,7 +96,7 @@ def doctor(folder: Path, dsn: str, kafka: str = NOBODY) -> Result:
         destinations.lake.type = "memory"
         """
     )
-    return CliRunner().invoke(app, ["doctor", "-c", str(path)])
+    return CliRunner().invoke(app(), ["doctor", "-c", str(path)])
 
 
 def test_a_source_that_is_ready_has_no_problem(database: Database) -> None:

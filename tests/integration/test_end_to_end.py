@@ -244,7 +244,7 @@ def test_a_transfer_between_three_tables_is_never_seen_in_halves(running: Pipeli
     running.assert_equal(*tables)
 
 
-def test_a_table_that_changes_its_shape_is_copied_again_and_equal(running: Pipeline) -> None:
+def test_a_table_that_changes_its_shape_is_equal(running: Pipeline) -> None:
     table = a_name()
     running.sql(f"create table {table} (id int primary key, a text)", f"insert into {table} values (1, 'x'), (2, 'y')")
     running.assert_equal(table)

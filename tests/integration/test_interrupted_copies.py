@@ -75,6 +75,22 @@ def test_a_table_with_identity_full_goes_on_though_its_values_may_be_stored_apar
     assert len(log.generations("t")) == 1
 
 
+def test_a_copy_goes_on_with_the_ranges_that_it_was_divided_into_however_it_would_be_divided_by_now(
+    captured: MakeCaptured,
+) -> None:
+    pipeline, log = a_copy_under_way(captured, PLAIN)
+
+    pipeline.kill_capture()
+    pipeline.sql(f"insert into t select i, 'meanwhile' from generate_series({ROWS + 1}, {ROWS + 300}) i")
+    pipeline.start_capture(PENSTOCK_CAPTURE__COPY_RANGE_SIZE="160KiB")
+
+    log.assert_rows("t")
+    (started,) = logged(pipeline, "table copy started", "t")
+    (resumed,) = logged(pipeline, "table copy resumed", "t")
+    assert resumed["finished_ranges"] > 0
+    assert resumed["ranges"] + resumed["finished_ranges"] == started["ranges"]
+
+
 def test_a_copy_that_died_between_its_last_word_and_the_memory_of_it_is_not_read_again(captured: MakeCaptured) -> None:
     """An empty table, one of one row and one of dead rows only, whose ranges are many."""
     pipeline, log = captured(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from hashlib import sha256
 
 import psycopg
-import pytest
 from typer.testing import CliRunner
 
 from console.cli import app
@@ -115,7 +115,7 @@ def test_fifty_thousand_subtransactions_of_one_transaction_arrive_and_those_roll
 
 
 def status_of(pipeline: Pipeline) -> str:
-    return CliRunner().invoke(app, ["status", "-c", str(pipeline.file)]).stdout
+    return CliRunner().invoke(app(), ["status", "-c", str(pipeline.file)]).stdout
 
 
 def test_a_prepared_transaction_is_waited_for_by_name_and_arrives_once_it_is_committed(
@@ -198,32 +198,69 @@ def stops(log: Captured, table: str) -> TableErrored | None:
 
 def assert_names_the_setting(stop: TableErrored | None) -> None:
     assert stop is not None
-    assert re.fullmatch(r"A row needs a record of 7\d,\d{3},\d{3} bytes; 67,108,864 are allowed\.", stop.reason)
+    assert re.fullmatch(r"A row needs a record of 209,71\d,\d{3} bytes; 67,108,864 are allowed\.", stop.reason)
     assert "Raise `kafka.max_record`" in stop.solution
 
 
-@pytest.fixture
-def too_large() -> str:
-    """A value of 70 MB; a record may have 64 MB."""
-    return f"repeat('0123456789', {7 * 1024**2})"
+FOUR_LARGE_VALUES = ", ".join(f"repeat('{letter}123456789', {5 * MEGABYTE})" for letter in "abcd")
+"""A row of 200 MB; a record may have 64 MB, unless more is allowed."""
+LARGE_COLUMNS = "id int primary key, a text, b text, c text, d text"
+A_JVM_FOR_LARGE_ROWS = """
+[apply]
+driver_memory = "4g"
+[apply.spark]
+"spark.driver.extraJavaOptions" = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""
+"""It runs out of memory with 2g."""
 
 
 def test_a_row_that_is_too_large_stops_its_table_in_copy_and_in_stream_and_the_others_go_on(
-    captured: MakeCaptured, too_large: str
+    captured: MakeCaptured,
 ) -> None:
     pipeline, log = captured(
-        *(f"create table {table} (id int primary key, a text)" for table in ("streams", "copies", "other")),
-        f"insert into copies values (1, {too_large})",
+        *(f"create table {table} ({LARGE_COLUMNS})" for table in ("streams", "copies", "other")),
+        f"insert into copies values (1, {FOUR_LARGE_VALUES})",
         publish="for table streams, copies, other",
     )
     log.assert_rows("streams")
     eventually(lambda: stops(log, "copies"), what="the copied table to stop")
 
-    pipeline.sql(f"insert into streams values (1, {too_large})", "insert into other values (1, 'small')")
+    pipeline.sql(f"insert into streams values (1, {FOUR_LARGE_VALUES})", "insert into other values (1, 'small')")
     eventually(lambda: stops(log, "streams"), what="the streamed table to stop")
 
     log.assert_rows("other")
     assert_names_the_setting(stops(log, "copies"))
     assert_names_the_setting(stops(log, "streams"))
-    assert pipeline.capture_peak_bytes() < 600 * MEGABYTE
+    assert pipeline.capture_peak_bytes() < 900 * MEGABYTE
     assert pipeline.stop_capture() == 0
+
+
+def test_a_row_of_200_megabytes_arrives_by_copy_and_by_stream_where_the_limits_allow_it(captured: MakeCaptured) -> None:
+    pipeline, _ = captured(
+        f"create table t ({LARGE_COLUMNS})",
+        f"insert into t values (1, {FOUR_LARGE_VALUES})",
+        publish="for table t",
+        toml=A_JVM_FOR_LARGE_ROWS,
+        PENSTOCK_KAFKA__MAX_RECORD="230MB",
+    )
+    pipeline.start_apply_process()
+    eventually(lambda: pipeline.copied_records("t") == 1, what="the copied row on Kafka")
+
+    pipeline.sql(f"insert into t values (2, {FOUR_LARGE_VALUES})")
+    pipeline.settle("t", seconds=180)
+
+    sums = [sha256(f"{letter}123456789".encode() * 5 * MEGABYTE).hexdigest() for letter in "abcd"]
+    rows = pipeline.lake("select id, sha256(a), sha256(b), sha256(c), sha256(d) from public.t order by id")
+    assert rows == [(1, *sums), (2, *sums)]
+    assert pipeline.capture_peak_bytes() < 900 * MEGABYTE
+
+
+def test_a_limit_that_a_broker_would_not_keep_is_refused_with_the_setting_that_helps(captured: MakeCaptured) -> None:
+    pipeline, _ = captured(
+        "create table t (id int primary key)", publish="for table t", PENSTOCK_KAFKA__MAX_RECORD="300MB"
+    )
+
+    refusal = pipeline.refused()
+
+    assert "no request above 268,435,456" in refusal.reason
+    assert "socket.request.max.bytes" in refusal.solution

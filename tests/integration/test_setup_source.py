@@ -70,7 +70,7 @@ class Source:
             destinations.lake.type = "memory"
             """
         )
-        return CliRunner().invoke(app, ["setup-source", "-c", str(self._file), *arguments])
+        return CliRunner().invoke(app(), ["setup-source", "-c", str(self._file), *arguments])
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import pytest
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres, StopMode
 from schemas.lsn import Lsn
+from stores.sqlite import SqliteStore
 from tests.support.eventually import eventually
 from tests.support.pipeline import Pipeline
 from tests.support.postgres_version import VERSION
@@ -150,6 +151,24 @@ def test_capture_that_stood_still_for_longer_than_wal_sender_timeout_goes_on(mak
     assert pipeline.capture.process.poll() is None
     assert slot_column(pipeline, "active_pid") not in (None, walsender)
     assert (after.log_id, after.generation) == (before.log_id, before.generation)
+
+
+def test_a_capture_whose_store_another_one_has_claimed_writes_nothing_there_and_begins_anew_with_the_slot(
+    make_capture: MakeCapture,
+) -> None:
+    pipeline = make_capture()
+    pipeline.start_capture()
+    pipeline.assert_captured()
+
+    with SqliteStore(Path(pipeline.config().capture_config().state_path)) as others:
+        others.claim()
+        pipeline.sql("create table later (id bigint primary key)", "insert into later values (1)")
+        pipeline.sql(f"alter publication {pipeline.name} add table later")
+        log = pipeline.folder / "capture0.log"
+        eventually(lambda: "Another process has written to the store" in log.read_text(), what="the refusal")
+
+    pipeline.assert_captured("later")
+    pipeline.assert_captured()
 
 
 def test_a_short_wal_sender_timeout_costs_no_connection(make_capture: MakeCapture) -> None:

@@ -38,8 +38,16 @@ def a_name() -> str:
     return f"t_{secrets.token_hex(3)}"
 
 
-def a_column(name: str = "note", type_oid: int = TEXT, *, nullable: bool = True, key: bool = False) -> Column:
-    return Column(name, type_oid, pg_type(type_oid).name, nullable=nullable, key=key)
+def a_column(
+    name: str = "note",
+    type_oid: int = TEXT,
+    *,
+    nullable: bool = True,
+    key: bool = False,
+    number: int = 0,
+    missing: str | None = None,
+) -> Column:
+    return Column(name, type_oid, pg_type(type_oid).name, nullable=nullable, key=key, number=number, missing=missing)
 
 
 def a_table(
@@ -49,8 +57,8 @@ def a_table(
     identity: ReplicaIdentity = ReplicaIdentity.DEFAULT,
 ) -> TableSchema:
     """A table of the given columns; without any, `id int8 primary key, note text`."""
-    default = (a_column("id", INT8, nullable=False, key=True), a_column())
-    return TableSchema(TableId(table_id), name, columns or default, identity)
+    columns = columns or (a_column("id", INT8, nullable=False, key=True), a_column())
+    return TableSchema(TableId(table_id), name, columns, identity, max(column.number for column in columns))
 
 
 def encode_message(message: Message) -> bytes:  # noqa: PLR0911 -- one case a message

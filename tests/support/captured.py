@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
-
-import fastavro
 
 from apply_spark.intervals import accepted
 from console.local_stack.kafka import LocalKafka
@@ -22,11 +19,12 @@ from schemas.identifiers import SchemaId, TableName
 from schemas.lsn import NOWHERE, Lsn
 from schemas.table import TableSchema
 from schemas.topics import Topics
-from schemas.wire import HEADER_BYTES, schema_id_of
 from stores.kafka_log import KafkaLog
 from stores.schema_topic import SchemaTopic
+from tests.support.envelopes import Envelopes
 from tests.support.eventually import eventually
 from tests.support.pipeline import Pipeline
+from tests.support.shared_log import shared_log
 
 Row: TypeAlias = dict[str, Any]
 MakeCaptured: TypeAlias = Callable[..., tuple[Pipeline, "Captured"]]
@@ -58,7 +56,7 @@ class Captured:
         self._topics = Topics(pipeline.config().pipeline)
 
     def markers(self, table: str) -> list[Marker]:
-        with KafkaLog(self._kafka) as log:
+        with shared_log(self._kafka) as log:
             if self._topics.checkpoints not in log.topics():
                 return []
             checkpoints = [each for _, each in accepted(log.read_all(self._topics.checkpoints), EpochRule(None))]
@@ -87,7 +85,7 @@ class Captured:
                     finished = False
         if started is None or not finished:
             return None
-        with KafkaLog(self._kafka) as log:
+        with shared_log(self._kafka) as log:
             copied = list(self._changes(log, self._topics.copy(_name(table), started.generation)))
             if resumed:
                 copied = list({each.key: each for each in copied}.values())
@@ -109,20 +107,24 @@ class Captured:
 
     def _copied(self, table: str) -> TableSchema:
         started = [marker for marker in self.markers(table) if isinstance(marker, CopyStarted)][-1]
-        with KafkaLog(self._kafka) as log:
+        with shared_log(self._kafka) as log:
             return self._schema(log, started.schema_id)
 
     def table_topics(self) -> set[str]:
         """The tables that have a topic of changes."""
-        with KafkaLog(self._kafka) as log:
+        with shared_log(self._kafka) as log:
             tables = [self._topics.table_of_changes(topic) for topic in log.topics()]
         return {str(table) for table in tables if table is not None}
 
     def assert_rows(self, table: str, query: str | None = None, *, seconds: float = 30.0) -> None:
         """All that is committed now arrives, and then the topics make what the source answers to `query`."""
+        self.assert_reached(seconds=seconds)
+        eventually(lambda: self._is_equal(table, query or f"select * from {table}"), seconds=seconds, what="equality")
+
+    def assert_reached(self, *, seconds: float = 30.0) -> None:
+        """All that is committed now arrives."""
         target = self._pipeline.wal_lsn()
         eventually(lambda: self._reached() >= target, seconds=seconds, what="a checkpoint")
-        eventually(lambda: self._is_equal(table, query or f"select * from {table}"), seconds=seconds, what="equality")
 
     def _reached(self) -> Lsn:
         return self._pipeline.checkpoint_lsn() if self._pipeline.has_topic(self._topics.checkpoints) else NOWHERE
@@ -134,14 +136,9 @@ class Captured:
     def _changes(self, log: KafkaLog, topic: str) -> Iterator[_Change]:
         if topic not in log.topics():
             return
-        schemas = SchemaTopic(self._kafka, log, self._topics.schemas)
+        envelopes = Envelopes(SchemaTopic(self._kafka, log, self._topics.schemas))
         for record in list(log.read_all(topic)):  # the log has one consumer, which the schemas need as well
-            assert record.value is not None
-            registered = schemas.get(schema_id_of(record.value))
-            assert registered.table is not None
-            body = io.BytesIO(record.value[HEADER_BYTES:])
-            envelope: Any = fastavro.schemaless_reader(body, fastavro.parse_schema(registered.avro), None)
-            yield _Change(registered.table, envelope)
+            yield _Change(*envelopes.read(record.value))
 
     def _schema(self, log: KafkaLog, schema: SchemaId) -> TableSchema:
         table = SchemaTopic(self._kafka, log, self._topics.schemas).get(schema).table

@@ -17,9 +17,9 @@ from schemas.identifiers import TableName
 from schemas.lsn import Lsn
 from schemas.topics import Topics
 from schemas.wire import schema_id_of
-from stores.kafka_log import KafkaLog
 from stores.schema_topic import SchemaTopic
 from tests.support.pipeline import Pipeline
+from tests.support.shared_log import shared_log
 
 _ROWS_OF_A_RANGE = CopyRange(1).first_ordinal
 
@@ -36,7 +36,7 @@ def readings(pipeline: Pipeline, table: str, generation: Lsn) -> Counter[Reading
     config = pipeline.config()
     topics = Topics(config.pipeline)
     topic = topics.copy(TableName("public", table), generation)
-    with KafkaLog(config.kafka) as log:
+    with shared_log(config.kafka) as log:
         schemas = SchemaTopic(config.kafka, log, topics.schemas)
         values = [record.value for record in log.read_all(topic)]
         assert values[0] is not None

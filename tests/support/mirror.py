@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any, NamedTuple
-
-import fastavro
 
 from schemas.checkpoint import Checkpoint, CopyFinished
 from schemas.connections import KafkaConfig
@@ -13,9 +10,10 @@ from schemas.epochs import EpochRule
 from schemas.identifiers import LogId, PipelineName, TableName
 from schemas.lsn import Lsn
 from schemas.topics import Topics
-from schemas.wire import HEADER_BYTES, schema_id_of
 from stores.kafka_log import KafkaLog
 from stores.schema_topic import SchemaTopic
+from tests.support.envelopes import Envelopes
+from tests.support.shared_log import shared_log
 
 Row = dict[str, Any]
 
@@ -29,19 +27,20 @@ class Mirror(NamedTuple):
     lsn: Lsn
 
 
-def mirror(kafka: KafkaConfig, pipeline: PipelineName, table: TableName, key: str = "id") -> Mirror | None:
-    """None while there is no finished copy. A position that comes twice in a window fails the test."""
+def mirror(kafka: KafkaConfig, pipeline: PipelineName, table: TableName, target: Lsn, key: str = "id") -> Mirror | None:
+    """None until there is a finished copy, and a checkpoint at `target`. A position that comes twice in a window fails
+    the test."""
     topics = Topics(pipeline)
-    with KafkaLog(kafka) as log:
+    with shared_log(kafka) as log:
         if topics.checkpoints not in log.topics():
             return None
-        schemas = SchemaTopic(kafka, log, topics.schemas)
+        envelopes = Envelopes(SchemaTopic(kafka, log, topics.schemas))
         checkpoints = _last_log(log, topics)
         copies = [m for c in checkpoints for m in c.markers if isinstance(m, CopyFinished) and m.table == table]
-        if not copies:
+        if not copies or checkpoints[-1].lsn < target:
             return None
         generation, resumed = copies[-1].generation, copies[-1].last > copies[-1].generation
-        copied = [_value(record.value, schemas) for record in list(log.read_all(topics.copy(table, generation)))]
+        copied = [envelopes.read(record.value)[1] for record in list(log.read_all(topics.copy(table, generation)))]
         assert len(copied) >= copies[-1].rows if resumed else len(copied) == copies[-1].rows
         rows = {row["after"][key]: row["after"] for row in copied}
         assert resumed or len(rows) == len(copied), "a row was copied twice"
@@ -49,7 +48,7 @@ def mirror(kafka: KafkaConfig, pipeline: PipelineName, table: TableName, key: st
         counted = sum(m.rows for c in checkpoints for m in c.moved if m.topic == topics.changes(table))
         seen = 0
         for record in list(log.read_all(topics.changes(table))):
-            change = _value(record.value, schemas)
+            _, change = envelopes.read(record.value)
             source = change["source"]
             if not _covered(checkpoints, source):
                 continue
@@ -76,14 +75,6 @@ def _last_log(log: KafkaLog, topics: Topics) -> list[Checkpoint]:
 
 def _covered(checkpoints: list[Checkpoint], source: Row) -> bool:
     return any(c.epoch == source["epoch"] and c.start <= source["commit_lsn"] < c.lsn for c in checkpoints)
-
-
-def _value(record: bytes | None, schemas: SchemaTopic) -> Row:
-    assert record is not None
-    avro = schemas.get(schema_id_of(record)).avro
-    value = fastavro.schemaless_reader(io.BytesIO(record[HEADER_BYTES:]), avro, None)
-    assert isinstance(value, dict)
-    return value
 
 
 def _apply(rows: dict[Any, Row], change: Row, key: str) -> None:

@@ -28,17 +28,18 @@ from console.local_stack.jars import jars
 from console.local_stack.java import java_home_for_spark
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
+from console.pipeline_state import read_feedback
 from console.stages import Stage
-from console.status import read_feedback
 from console.waiting import Held, wait_until_there
 from schemas.errors import PenstockError
 from schemas.feedback import Feedback, TableReport
 from schemas.identifiers import DestinationName, TableName
 from schemas.lsn import NOWHERE, Lsn
 from schemas.topics import Topics
-from stores.kafka_log import KafkaLog, TopicMissing
+from stores.kafka_log import TopicMissing
 from tests.support.eventually import eventually
 from tests.support.mirror import Mirror, mirror
+from tests.support.shared_log import shared_log
 
 LAKE = DestinationName("lake")
 
@@ -189,6 +190,12 @@ class Pipeline:
         self._thread.join()
         self._thread = None
 
+    def wait_for_end_of_apply(self, seconds: float = 60.0) -> None:
+        """Of apply in this process, by itself."""
+        assert self._thread is not None
+        self._thread.join(seconds)
+        assert not self._thread.is_alive()
+
     def start(self) -> None:
         self.start_capture()
         self.start_apply()
@@ -220,7 +227,7 @@ class Pipeline:
 
     def checkpoint_lsn(self) -> Lsn:
         """How far capture has come."""
-        with KafkaLog(self.config().kafka) as log:
+        with shared_log(self.config().kafka) as log:
             last = last_accepted(log, Topics(self.config().pipeline).checkpoints)
         return last[1].lsn if last else NOWHERE
 
@@ -234,7 +241,7 @@ class Pipeline:
         return report.generation if report else NOWHERE
 
     def _report(self, table: str) -> TableReport | None:
-        with KafkaLog(self.config().kafka) as log:
+        with shared_log(self.config().kafka) as log:
             if not self._topics() <= log.topics():
                 return None
             feedback = read_feedback(log, self.config().pipeline, [LAKE]).get(LAKE)
@@ -243,7 +250,7 @@ class Pipeline:
 
     def settle(self, *tables: str, seconds: float = 90.0, held: Held = Held.RAISED) -> Feedback:
         """Returns when the destination has everything that is committed now, in these tables of schema public."""
-        with KafkaLog(self.config().kafka) as log:
+        with shared_log(self.config().kafka) as log:
             names = [TableName("public", table) for table in tables]
             target = self.wal_lsn()
 
@@ -275,8 +282,7 @@ class Pipeline:
         def found() -> Mirror | None:
             if self.capture is not None and self.capture.process.poll():
                 raise self.capture.failure()
-            seen = mirror(config.kafka, config.pipeline, name)
-            return seen if seen is not None and seen.lsn >= target else None
+            return mirror(config.kafka, config.pipeline, name, target)
 
         seen = eventually(found, seconds=seconds, what=f"capture of {table}")
         with self.source.cursor(row_factory=dict_row) as cursor:
@@ -300,12 +306,12 @@ class Pipeline:
         return _read(self.lake_path, query, list(parameters))
 
     def has_topic(self, topic: str) -> bool:
-        with KafkaLog(self.config().kafka) as log:
+        with shared_log(self.config().kafka) as log:
             return topic in log.topics()
 
     def records(self, topic: str) -> int:
         """How many records a topic holds; 0 where it is not there yet."""
-        with KafkaLog(self.config().kafka) as log:
+        with shared_log(self.config().kafka) as log:
             try:
                 return log.ends([topic])[topic][0]
             except TopicMissing:
@@ -314,7 +320,7 @@ class Pipeline:
     def copied_records(self, table: str) -> int:
         """How many records the newest copy topic of a table holds."""
         prefix = f"{self.change_topic(table)}.copy."
-        with KafkaLog(self.config().kafka) as log:
+        with shared_log(self.config().kafka) as log:
             newest = max((topic for topic in log.topics() if topic.startswith(prefix)), default=None)
             return log.ends([newest])[newest][0] if newest else 0
 

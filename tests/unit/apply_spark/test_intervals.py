@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apply_spark.intervals import Budget, Interval, accepted, advanced, intervals, is_gap
-from apply_spark.progress import TableProgress
+from apply_spark.progress import ShapeAhead, TableProgress
 from schemas.checkpoint import Checkpoint, Moved, TableRemoved
 from schemas.epochs import EpochRule
 from schemas.identifiers import Epoch, LogId, SchemaId, TableName
-from schemas.lsn import Lsn
+from schemas.lsn import Lsn, Position
 from schemas.phases import Ready
 from stores.kafka_log import Record
 
@@ -208,6 +208,15 @@ def test_a_table_without_rows_in_the_interval_moves_too_but_not_on_its_topic() -
     after = advanced(a_table(topic_offset=7), interval, "t")
 
     assert (after.lsn, after.topic_offset) == (200, 7)
+
+
+def test_a_table_takes_on_the_shapes_that_the_interval_has_and_keeps_the_others() -> None:
+    (interval,) = made_of(a_checkpoint(100, 200))
+    ahead = [ShapeAhead(Position(Lsn(lsn), 0), SchemaId(lsn)) for lsn in (100, 199, 200, 300)]
+
+    after = advanced(replace(a_table(), ahead=tuple(ahead)), interval, "t")
+
+    assert (after.schema_id, after.ahead) == (SchemaId(199), tuple(ahead[2:]))
 
 
 def test_a_table_whose_copy_is_newer_than_the_interval_stays_ahead() -> None:

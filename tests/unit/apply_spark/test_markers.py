@@ -8,7 +8,7 @@ import pytest
 
 from apply_spark.intervals import Interval
 from apply_spark.markers import marked
-from apply_spark.progress import Progress, TableProgress
+from apply_spark.progress import Progress, ShapeAhead, TableProgress
 from schemas.checkpoint import CopyFinished, CopyStarted, Marker, SchemaChanged, TableErrored, TableRemoved
 from schemas.errors import Retry
 from schemas.identifiers import Epoch, LogId, SchemaId, TableName
@@ -126,6 +126,30 @@ def test_the_end_of_a_copy_that_is_told_after_a_change_of_shape_does_not_begin_i
     tables, _ = after((changed, ended), a_table(phase=Init()))
 
     assert (tables[ORDERS].phase, tables[ORDERS].copy_end) == (Init(), None)
+
+
+@pytest.mark.parametrize(("at", "known"), [(99, False), (100, True), (160, True)])
+@pytest.mark.parametrize("phase", [Init(), DataSync(), Ready()])
+def test_a_shape_that_touched_no_row_waits_for_its_position_unless_the_copy_is_newer(
+    at: int, phase: Phase, *, known: bool
+) -> None:
+    table = a_table(phase=phase)
+    first = ShapeAhead(Position(Lsn(at), 2), SchemaId(6))
+    second = ShapeAhead(Position(Lsn(at), 4), SchemaId(7))
+    markers = [SchemaChanged(ORDERS, each.position, each.schema_id, rewrite=False) for each in (first, second)]
+
+    tables, level = after(tuple(markers), table)
+
+    assert tables[ORDERS] == (replace(table, ahead=(first, second)) if known else table)
+    assert level == {ORDERS}
+
+
+def test_a_new_copy_has_no_shape_ahead() -> None:
+    shape = SchemaChanged(ORDERS, Position(Lsn(160), 0), SchemaId(6), rewrite=False)
+
+    tables, _ = after((shape, STARTED), a_table())
+
+    assert tables[ORDERS].ahead == ()
 
 
 @pytest.mark.parametrize(("at", "held"), [(99, False), (100, True), (160, True)])

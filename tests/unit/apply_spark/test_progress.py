@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apply_spark.progress import Progress, TableProgress
+from apply_spark.progress import Progress, ShapeAhead, TableProgress
 from schemas.errors import Retry
 from schemas.identifiers import Epoch, LogId, SchemaId, TableName
-from schemas.lsn import Lsn
+from schemas.lsn import Lsn, Position
 from schemas.phases import Catchup, DataSync, Errored, FinishedCopy, Init, Phase, Ready, SyncDone, SyncWait
 
 ORDERS = TableName("public", "orders")
@@ -34,6 +34,7 @@ TABLES = st.builds(
     copy_end=st.none() | LONGS,
     copy_rows=LONGS,
     last_snapshot=LSNS,
+    ahead=st.lists(st.builds(ShapeAhead, st.builds(Position, LSNS, LONGS), LONGS.map(SchemaId)), max_size=3).map(tuple),
 )
 
 

@@ -7,8 +7,9 @@ import pytest
 
 from capture.catalog_types import CatalogType, CatalogTypes, looked_through
 from capture.pgoutput.messages import Relation, RelationColumn
+from capture.registrar import Registrar
 from capture.schema_versions import SchemaVersions
-from capture.tables import Registrar, StreamTables
+from capture.tables import StreamTables
 from schemas.identifiers import Epoch, PipelineName, TableId
 from schemas.pg_types.registry import column_type
 from schemas.table import Column, ReplicaIdentity, TableSchema
@@ -91,7 +92,9 @@ def test_a_relation_message_is_looked_through_as_the_catalog_is() -> None:
         return TYPES
 
     versions = SchemaVersions(MemoryStore())
-    tables = StreamTables(PipelineName("p"), "d", Epoch(1), cast("Registrar", None), lambda _: None, types, versions)
+    tables = StreamTables(
+        PipelineName("p"), "d", Epoch(1), cast("Registrar", None), lambda _name, _xid: None, types, versions
+    )
     streamed = tables._schema(relation, None)
 
     assert asked == [[PRICE, PRICES, MOODS, NUMBERS, NUMERIC]]

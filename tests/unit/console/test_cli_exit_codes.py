@@ -22,7 +22,7 @@ path = "shop.duckdb"
 
 
 def penstock(*arguments: str) -> Result:
-    return CliRunner().invoke(app, arguments)
+    return CliRunner().invoke(app(), arguments)
 
 
 def test_help_lists_every_verb() -> None:
@@ -99,12 +99,20 @@ def test_a_failure_prints_no_traceback(tmp_path: Path) -> None:
     assert done.stderr.startswith("error: ")
 
 
-def test_help_imports_neither_spark_nor_duckdb() -> None:
-    code = "import sys, console.cli; print([m for m in ('pyspark', 'duckdb', 'pandas', 'pyarrow') if m in sys.modules])"
-
+def imported(modules: set[str], by: str) -> str:
+    code = f"import sys, console.cli; {by}; print(sorted({modules!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout.strip()
 
-    assert done.stdout.strip() == "[]"
+
+def test_help_imports_neither_spark_nor_duckdb() -> None:
+    assert imported({"pyspark", "duckdb", "pandas", "pyarrow"}, by="console.cli.app()") == "[]"
+
+
+def test_a_verb_imports_no_other_verb() -> None:
+    others = {f"console.commands.{verb}" for verb in ("apply", "demo", "doctor", "run", "status")}
+
+    assert imported(others, by="console.cli.app(['capture', '-c', 'doctor'])") == "[]"
 
 
 WHOLE = BROKEN.replace("publicaton", "publication")

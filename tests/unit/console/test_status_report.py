@@ -2,14 +2,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from capture.slot_wal import SlotWal
 from capture.waiting import Writers
-from console.commands.status import forecast_in_words, policy_in_words, snapshot_in_words
+from console.commands.status import forecast_in_words, policy_in_words, rows_copied_in_words, snapshot_in_words
 from console.config import Config, load
-from console.status import LogState, SlotState, SourceState, held_by, status, tables_behind
+from console.copy_progress import OnKafka
+from console.pipeline_state import LogState, SlotState, SourceState
+from console.status import held_by, status, tables_behind
 from schemas.acknowledge import AcknowledgeConfig, Policy
 from schemas.checkpoint import Checkpoint, Moved
 from schemas.errors import Retry
@@ -76,11 +79,51 @@ def test_a_table_that_waits_for_its_copy_shows_how_many_rows_of_it_kafka_has(con
     feedback = a_feedback(300, (ORDERS, Init(), 20), (EVENTS, Ready(), 300))
     topic = Topics(config.pipeline).copy(ORDERS, Lsn(20))
 
-    report = status(config, SOURCE, LogState(THREE, {LAKE: feedback}, copied={topic: 1234}))
+    report = status(config, SOURCE, LogState(THREE, {LAKE: feedback}, copied={topic: OnKafka(1234, None)}))
 
     tables = report["destinations"]["lake"]["tables"]
     assert tables[str(ORDERS)]["rows_on_kafka"] == 1234
     assert tables[str(EVENTS)]["rows_on_kafka"] is None
+
+
+def test_a_copy_to_kafka_tells_its_share_of_the_rows_that_are_expected_and_the_time_left(config: Config) -> None:
+    feedback = a_feedback(300, (ORDERS, Init(), 20), (EVENTS, Ready(), 300))
+    topic = Topics(config.pipeline).copy(ORDERS, Lsn(20))
+    log = LogState(THREE, {LAKE: feedback}, copied={topic: OnKafka(2000, NOW - 100 * SECOND)})
+
+    def shown(rows: int | None) -> dict[str, Any]:
+        expected = {ORDERS: rows} if rows is not None else {}
+        report = status(config, replace(SOURCE, expected_rows=expected), log)
+        tables: dict[str, dict[str, Any]] = report["destinations"]["lake"]["tables"]
+        assert tables[str(EVENTS)]["copy_share"] is None
+        return tables[str(ORDERS)]
+
+    assert (shown(8000)["copy_share"], shown(8000)["copy_seconds_left"]) == (0.25, 300)
+    assert rows_copied_in_words(shown(8000)) == "2,000 on Kafka, 25%, about 5 m 0 s left"
+    assert (shown(1500)["copy_share"], shown(1500)["copy_seconds_left"]) == (0.99, None)
+    assert (shown(None)["copy_share"], shown(None)["copy_seconds_left"]) == (None, None)
+    assert rows_copied_in_words(shown(None)) == "2,000 on Kafka"
+
+
+def test_a_copy_to_the_destination_tells_its_share_of_what_kafka_has_and_the_time_left(config: Config) -> None:
+    def told(rows: int, seconds_ago: int, phase: Phase, destination: DestinationName = LAKE) -> Feedback:
+        report = TableReport(ORDERS, phase, Lsn(20), Lsn(20), rows)
+        return Feedback(destination, LogId("log"), Lsn(300), NOW, NOW - seconds_ago * SECOND, (report,))
+
+    newest = told(3000, 0, DataSync())
+    recent = (
+        told(5, 90, Ready()),
+        told(10, 80, DataSync(), DestinationName("screen")),
+        told(1000, 20, DataSync()),
+        newest,
+    )
+    topic = Topics(config.pipeline).copy(ORDERS, Lsn(20))
+    log = LogState(THREE, {LAKE: newest}, recent, copied={topic: OnKafka(4000, NOW - 100 * SECOND)})
+
+    table = status(config, SOURCE, log)["destinations"]["lake"]["tables"][str(ORDERS)]
+
+    assert (table["rows_on_kafka"], table["copy_share"], table["copy_seconds_left"]) == (None, 0.75, 10)
+    assert rows_copied_in_words(table) == "3,000, 75%, about 10 s left"
 
 
 def test_lag_in_seconds_is_the_age_of_the_oldest_rows_that_are_lacking(config: Config) -> None:
@@ -116,6 +159,8 @@ def test_a_table_tells_phase_rows_position_and_why_it_is_held(config: Config) ->
         "phase": "Errored",
         "rows_copied": 5,
         "rows_on_kafka": None,
+        "copy_share": None,
+        "copy_seconds_left": None,
         "position": "0/64",
         "generation": "0/14",
         "lag_bytes": 400,

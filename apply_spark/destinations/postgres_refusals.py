@@ -1,0 +1,63 @@
+"""What Postgres refuses, told without its own messages: they may hold a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+from psycopg import errors
+
+from apply_spark.destinations.postgres_merge import Staged, unheld_column
+from apply_spark.errors import DestinationLocked, NotHeld, TableFailed
+from schemas.table import TableSchema
+
+_REFUSED = (
+    psycopg.DataError,
+    psycopg.IntegrityError,
+    psycopg.ProgrammingError,
+    psycopg.NotSupportedError,
+    errors.DependentObjectsStillExist,
+)
+"""What Postgres says of a table or a value; the other errors are about the server or the connection."""
+
+
+@contextmanager
+def refusals(schema: TableSchema) -> Iterator[None]:
+    """What Postgres refuses to do with a table stops that table only."""
+    try:
+        yield
+    except errors.LockNotAvailable as error:
+        raise DestinationLocked(
+            f"Another session has held {schema.name} for longer than lock_timeout.",
+            solution="End the session that holds it (pg_locks), or raise lock_timeout.",
+        ) from error
+    except _REFUSED as error:
+        raise TableFailed(
+            schema.name,
+            NotHeld(
+                f"Postgres refuses to write to its mirror ({type(error).__name__}).",
+                solution="Give apply's role the rights, or undo what was changed there; `penstock resync TABLE` makes"
+                " the mirror anew.",
+            ),
+        ) from None
+
+
+@contextmanager
+def unheld_values(db: psycopg.Connection, staged: Staged) -> Iterator[None]:
+    """A part of a transaction. Where a value does not fit its column, the column is named."""
+    try:
+        with db.transaction():
+            yield
+    except psycopg.DataError as error:
+        column = unheld_column(db, staged)
+        if column is None:
+            raise
+        raise TableFailed(
+            staged.schema.name,
+            NotHeld(
+                f"A value does not fit column {column.name} in Postgres ({type(error).__name__}).",
+                solution="Change the value, or leave the column out of the publication; then"
+                " run `penstock resync TABLE`.",
+            ),
+        ) from None
