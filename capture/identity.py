@@ -16,6 +16,9 @@ from capture.replication_connection import ReplicationConnection
 from schemas.lsn import Lsn
 from stores.state import SourceIdentity
 
+DECODES_ON_STANDBY_SINCE = 16
+_VERSION = 10_000
+
 
 @dataclass(frozen=True)
 class Server:
@@ -24,6 +27,11 @@ class Server:
     identity: SourceIdentity
     wal_end: Lsn
     is_standby: bool
+    version: int
+
+    @property
+    def decodes(self) -> bool:
+        return not self.is_standby or self.version >= DECODES_ON_STANDBY_SINCE
 
 
 def identify(session: psycopg.Connection, connection: ReplicationConnection) -> Server:
@@ -32,7 +40,8 @@ def identify(session: psycopg.Connection, connection: ReplicationConnection) -> 
     ).fetchone()
     assert row is not None  # noqa: S101 -- we are connected to it
     system = connection.identify()
-    return Server(SourceIdentity(system.id, row[0], system.timeline), system.wal_end, row[1])
+    identity = SourceIdentity(system.id, row[0], system.timeline)
+    return Server(identity, system.wal_end, row[1], session.info.server_version // _VERSION)
 
 
 def judge_source(known: SourceIdentity | None, server: Server, last: Lsn, history: Callable[[int], str]) -> None:

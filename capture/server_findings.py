@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from capture.config import CaptureConfig, Failover, Origins
 from capture.errors import StandbyRefused
 from capture.findings import Catalog, Finding, Severity, one
+from capture.identity import DECODES_ON_STANDBY_SINCE
 from capture.waiting import ASK_THE_PRIMARY
 
 _VERSION = 10_000
-_DECODES_ON_STANDBY_SINCE = 16
 _ORIGIN_SINCE = 16
 _FAILOVER_SINCE = 17
 _STANDBY_SETTINGS = (
@@ -28,7 +28,7 @@ def standby_findings(connection: Catalog, config: CaptureConfig) -> Iterator[Fin
         return
     version = connection.info.server_version // _VERSION
     primary = "Name the primary in `source.dsn`"
-    if version < _DECODES_ON_STANDBY_SINCE:
+    if version < DECODES_ON_STANDBY_SINCE:
         reason = f"The server is a standby, and logical decoding on a standby needs Postgres 16; this is {version}."
         yield Finding(Severity.PROBLEM, "standby", reason, f"{primary}.", StandbyRefused)
     elif config.source.tables:

@@ -11,8 +11,8 @@ import structlog
 from psycopg.rows import class_row
 
 from capture.config import CaptureConfig, Failover, OnLostSlot
-from capture.errors import SlotInUse, SlotLost
-from capture.identity import identify, judge_source
+from capture.errors import SlotInUse, SlotLost, SourceUnreachable
+from capture.identity import Server, identify, judge_source
 from capture.replication_connection import ReplicationConnection
 from capture.waiting import waiting_reporter
 from schemas.identifiers import SlotName, slot_name
@@ -49,6 +49,8 @@ class SlotState:
     """Why Postgres took it away; told from Postgres 17 on."""
     failover: bool | None = None
     """Whether standbys may keep it in step; from Postgres 17 on."""
+    of_the_primary: bool = False
+    """Kept in step here by a standby, which gives it away only once it is promoted."""
 
     @property
     def confirmed_lsn(self) -> Lsn:
@@ -72,7 +74,8 @@ def find_slot(connection: psycopg.Connection, name: SlotName) -> SlotState | Non
             """
             select slot_name as name, plugin, database, coalesce(confirmed_flush_lsn, '0/0')::text as confirmed,
                    wal_status, active_pid, to_jsonb(slots) ->> 'invalidation_reason' as invalidation,
-                   (to_jsonb(slots) ->> 'failover')::boolean as failover
+                   (to_jsonb(slots) ->> 'failover')::boolean as failover,
+                   pg_is_in_recovery() and coalesce((to_jsonb(slots) ->> 'synced')::boolean, false) as of_the_primary
               from pg_replication_slots slots
              where slot_name = %s
             """,
@@ -108,6 +111,15 @@ def judge_slot(slot: SlotState | None, name: SlotName, last: Lsn | None) -> None
         raise SlotLost(f"Slot {name} was moved to {slot.confirmed_lsn}, past the last checkpoint at {last}.")
 
 
+def judge_standby(server: Server, slot: SlotState | None) -> None:
+    """Raises SourceUnreachable where nothing can be read before the server is promoted: a failover has that moment."""
+    if not server.decodes or (slot is not None and slot.of_the_primary):
+        raise SourceUnreachable(
+            f"The server is a standby of version {server.version}, which cannot give changes before it is promoted.",
+            solution="Promote it (`select pg_promote();`), or name the primary in `source.dsn`.",
+        )
+
+
 def take_slot(
     config: CaptureConfig,
     session: psycopg.Connection,
@@ -122,6 +134,7 @@ def take_slot(
     name = slot_name(config.pipeline)
     server = identify(session, connection)
     slot = find_slot(session, name)
+    judge_standby(server, slot)
     anew = False
     try:
         if last is not None:

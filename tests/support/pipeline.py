@@ -225,6 +225,10 @@ class Pipeline:
         status = Path(f"/proc/{self.capture.process.pid}/status").read_text()
         return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
 
+    def capture_log(self) -> str:
+        """Of its newest process."""
+        return max(self.folder.glob("capture*.log"), key=lambda log: log.stat().st_mtime).read_text()
+
     def checkpoint_lsn(self) -> Lsn:
         """How far capture has come."""
         with shared_log(self.config().kafka) as log:

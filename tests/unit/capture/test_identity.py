@@ -19,7 +19,7 @@ HISTORY = "1\t0/64\tno recovery target specified\n\n2\t0/2BC\tat restore point #
 
 
 def judged(now: SourceIdentity, known: SourceIdentity | None = KNOWN, last: Lsn = LAST, wal_end: Lsn = LAST) -> None:
-    judge_source(known, Server(now, wal_end, is_standby=False), last, lambda _: HISTORY)
+    judge_source(known, Server(now, wal_end, is_standby=False, version=17), last, lambda _: HISTORY)
 
 
 def test_the_server_that_we_knew_is_accepted() -> None:
@@ -66,7 +66,7 @@ def test_a_timeline_that_skips_ours_is_refused() -> None:
 
 def test_a_standby_that_is_behind_is_waited_for() -> None:
     with pytest.raises(SourceUnreachable) as refused:
-        judge_source(KNOWN, Server(KNOWN, Lsn(999), is_standby=True), LAST, lambda _: HISTORY)
+        judge_source(KNOWN, Server(KNOWN, Lsn(999), is_standby=True, version=17), LAST, lambda _: HISTORY)
 
     assert refused.value.retry is Retry.TIMED
 
