@@ -10,13 +10,13 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo build-kernel test checks lint types imports test-unit test-unit-reference integration integration-spark integration-capture integration-alone test-matrix test-resume fuzz bench bench-quick format clean
 
-$(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/transcode/*.pyx capture/transcode/*.pxd apply_spark/*.pyx apply_spark/*.pxd)
+$(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/*.pyx capture/transcode/*.pyx capture/transcode/*.pxd apply_spark/*.pyx apply_spark/*.pxd)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[dev]'
 	touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --editable '.[dev,bench]'
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[dev,bench]'
 	touch $@
 
 demo: $(VENV)/.installed
@@ -24,8 +24,8 @@ demo: $(VENV)/.installed
 
 # The install builds it where there is a compiler; this builds it again after a change, and fails where there is none.
 build-kernel: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	$(BIN)/python -c 'import apply_spark.avro_decoder, capture.transcode.kernel'
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[dev]'
+	$(BIN)/python -c 'import apply_spark.avro_decoder, capture.read_ahead, capture.transcode.kernel'
 
 # Most of the time of an integration test is waiting for servers: five processes run side by side, on servers of their own.
 test: $(VENV)/.installed

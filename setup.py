@@ -16,6 +16,7 @@ setup(
             )
             for name in ("kernel_batch", "kernel_record", "kernel", "kernel_pump", "kernel_sender")
         ),
+        Extension("capture.read_ahead", ["capture/read_ahead.pyx"], optional=True),
         Extension(
             "apply_spark.avro_decoder",
             ["apply_spark/avro_decoder.pyx"],

@@ -7,7 +7,6 @@ connection is SourceUnreachable.
 from __future__ import annotations
 
 import select
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from psycopg.errors import error_from_result
 from capture.config import Failover, Origins, SourceConfig
 from capture.errors import SourceUnreachable, source_error
 from capture.pgoutput.stream import Frame, StatusUpdate, decode_frame, encode_status_update
+from capture.stream_wire import stream_wire
 from capture.transcode.contract import Pump
 from capture.wire import Inbox, wire_of
 from schemas.identifiers import SlotName
@@ -48,8 +48,6 @@ _SLOT = "creating a replication slot"
 _PASSED = (None, b"N", b"S", b"A")
 """No message, or what may come at any time: notices and settings."""
 _START_SECONDS = 1.0
-_BUSY_SECONDS = 0.005
-_UNIX_SECONDS = 0.0004
 _MANY_BYTES = 64 * 1024
 _AHEAD_BYTES = 4 * 1024**2
 
@@ -153,6 +151,8 @@ class ReplicationConnection:
             self._wire.query(f'START_REPLICATION SLOT "{slot}" LOGICAL {lsn} ({options})'.encode())
             while self._inbox.take_control() != _COPY_BOTH:
                 self._inbox.receive(_START_SECONDS)
+            self._wire = stream_wire(self._wire)
+            self._inbox.go_on_with(self._wire)
         except psycopg.Error as error:
             raise source_error(error, "starting to stream") from error
 
@@ -164,8 +164,8 @@ class ReplicationConnection:
         try:
             if inbox.has_message():
                 self.read_ahead()
-            else:
-                self._receive(timeout)
+            elif inbox.receive(timeout):
+                self.heard = time.monotonic()
             try:
                 left = pump.run(inbox.next(_MANY_BYTES))
             finally:
@@ -180,33 +180,11 @@ class ReplicationConnection:
         return None if left is None else decode_frame(left)
 
     def read_ahead(self) -> None:
-        """Takes in what has come while the stream waits for something else: a unix socket is full after two hundred
-        rows, and the walsender stands still until somebody reads. An error is met again by the next `read`."""
+        """Takes in what has come while the stream waits for something else, so that the walsender need not wait, too.
+        An error is met again by the next `read`."""
         with suppress(psycopg.Error):
             if self._inbox.receive_ahead():
                 self.heard = time.monotonic()
-
-    def _receive(self, timeout: float) -> None:
-        """Takes in what has come, or what comes before the timeout (seconds).
-
-        The walsender sends each row by itself, and to be woken for each, or to read a few at a time, costs both sides
-        more than the rows do. So when something came a moment ago, more is let come first, for 5 ms at most. After a
-        pause the first bytes wake us at once, but what of their transaction comes behind them may wait so long."""
-        if time.monotonic() - self.heard < _BUSY_SECONDS:
-            self._let_more_come()
-        if self._inbox.receive(timeout):
-            self.heard = time.monotonic()
-
-    def _let_more_come(self) -> None:
-        """A unix socket is full after about two milliseconds, so there it is a short nap. Over TCP what has come is
-        read at once, since segments that pile up cost the walsender CPU; if nothing has, until many bytes wait."""
-        wire = self._wire.socket
-        if wire.family == socket.AF_UNIX:
-            time.sleep(_UNIX_SECONDS)
-        elif not select.select([wire], [], [], 0)[0]:
-            wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _MANY_BYTES)
-            select.select([wire], [], [], _BUSY_SECONDS)
-            wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 
     def report(self, flushed: Lsn, *, ask_for_reply: bool = False) -> None:
         """Sends a standby status update: WAL before `flushed` may go."""

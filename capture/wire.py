@@ -30,9 +30,6 @@ _PATIENCE_SECONDS = 1.0
 class Wire(Protocol):
     """The bytes of one connection. Errors are psycopg's; after one the connection is of no more use."""
 
-    socket: socket.socket
-    """To wait on."""
-
     def query(self, command: bytes) -> None:
         """Sends a command whose answer is a COPY, on a session that is idle."""
 
@@ -42,12 +39,15 @@ class Wire(Protocol):
     def receive(self, room: memoryview) -> int:
         """How many bytes were put into `room`; 0: nothing has come yet. Never waits."""
 
+    def wait(self, seconds: float) -> bool:
+        """Whether something has come; waits for it, at most so long."""
+
     def close(self) -> None:
         """The connection stays libpq's."""
 
 
 def wire_of(pg: pq.abc.PGconn) -> Wire:
-    return LibpqWire(pg) if encrypted(pg) else PlainWire(pg)
+    return LibpqWire(pg) if encrypted(pg) else PlainWire(_socket_of(pg))
 
 
 def encrypted(pg: pq.abc.PGconn) -> bool:
@@ -58,10 +58,10 @@ def encrypted(pg: pq.abc.PGconn) -> bool:
 
 
 class PlainWire:
-    """The socket itself."""
+    """The socket itself, which it closes."""
 
-    def __init__(self, pg: pq.abc.PGconn) -> None:
-        self.socket = _socket_of(pg)
+    def __init__(self, own: socket.socket) -> None:
+        self.socket = own
 
     def close(self) -> None:
         self.socket.close()
@@ -78,10 +78,13 @@ class PlainWire:
         except BlockingIOError:
             return 0
         except OSError as error:
-            raise _lost(error) from error
+            raise lost(error) from error
         if size == 0:
             raise psycopg.OperationalError("the server closed the connection")
         return size
+
+    def wait(self, seconds: float) -> bool:
+        return bool(select.select([self.socket], [], [], seconds)[0])
 
     def _send(self, kind: bytes, body: bytes) -> None:
         message = memoryview(_HEADER.pack(kind, len(body) + _LENGTH) + body)
@@ -91,7 +94,7 @@ class PlainWire:
             except BlockingIOError:
                 select.select([], [self.socket], [], _PATIENCE_SECONDS)
             except OSError as error:
-                raise _lost(error) from error
+                raise lost(error) from error
 
 
 class LibpqWire:
@@ -125,6 +128,9 @@ class LibpqWire:
         room[:size] = self._waiting[:size]
         del self._waiting[:size]
         return size
+
+    def wait(self, seconds: float) -> bool:
+        return bool(select.select([self.socket], [], [], seconds)[0])
 
     def _fetch(self) -> None:
         self._pg.consume_input()
@@ -160,6 +166,10 @@ class Inbox:
         self._buffer = bytearray(room)
         self._begin = self._end = 0
 
+    def go_on_with(self, wire: Wire) -> None:
+        """What comes from now on comes over this wire."""
+        self._wire = wire
+
     def unread(self) -> memoryview:
         """Valid until the next `receive`."""
         return memoryview(self._buffer)[self._begin : self._end]
@@ -181,7 +191,7 @@ class Inbox:
     def receive(self, seconds: float) -> bool:
         """Takes in what has come, after a wait of at most so long if nothing has; False if nothing did."""
         self._make_room()
-        return self._take_in() or (bool(select.select([self._wire.socket], [], [], seconds)[0]) and self._take_in())
+        return self._take_in() or (self._wire.wait(seconds) and self._take_in())
 
     def receive_ahead(self) -> bool:
         """Takes in what has come behind what is unread, which stays where it is; never waits."""
@@ -236,7 +246,7 @@ def shut_down(session: psycopg.Connection) -> None:
         own.shutdown(socket.SHUT_RDWR)
 
 
-def _lost(error: OSError) -> psycopg.OperationalError:
+def lost(error: OSError) -> psycopg.OperationalError:
     return psycopg.OperationalError(f"the connection failed: {error.strerror}")
 
 

@@ -5,33 +5,29 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from random import Random
-from typing import cast
 
 import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from psycopg import pq
 
 from capture.wire import Inbox, PlainWire
 
 CHUNK = 256 * 1024
 
 
-@dataclass
-class Connection:
-    """As much of libpq's connection as a wire uses."""
-
-    socket: int
+def nonblocking(client: socket.socket) -> socket.socket:
+    own = client.dup()
+    own.setblocking(False)
+    return own
 
 
 @pytest.fixture
 def ends() -> Iterator[tuple[socket.socket, PlainWire]]:
     server, client = socket.socketpair()
     with server, client:
-        wire = PlainWire(cast("pq.abc.PGconn", Connection(client.fileno())))
+        wire = PlainWire(nonblocking(client))
         yield server, wire
         wire.close()
 
@@ -51,7 +47,7 @@ def received(server: socket.socket, inbox: Inbox, sent: bytes) -> None:
 def test_messages_are_whole_however_they_are_cut(bodies: list[bytes], pieces: list[int]) -> None:
     server, client = socket.socketpair()
     with server, client:
-        wire = PlainWire(cast("pq.abc.PGconn", Connection(client.fileno())))
+        wire = PlainWire(nonblocking(client))
         inbox, found, left = Inbox(wire), list[bytes](), b"".join(message(b"d", body) for body in bodies)
         turn = 0
         while left:
@@ -120,7 +116,7 @@ def test_messages_are_whole_and_in_order_whether_they_came_ahead_or_not(seed: in
     bodies = [random.randbytes(random.choice([0, 10, 5_000, 150_000])) for _ in range(30)]
     server, client = socket.socketpair()
     with server, client:
-        wire = PlainWire(cast("pq.abc.PGconn", Connection(client.fileno())))
+        wire = PlainWire(nonblocking(client))
         inbox, found, left = Inbox(wire, 2 * CHUNK), list[bytes](), b"".join(message(b"d", each) for each in bodies)
         while left or inbox.has_message():
             piece, left = left[:60_000], left[60_000:]
