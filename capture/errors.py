@@ -12,13 +12,14 @@ SourceError
     '-- SourceChanged     another server, database or timeline
 ValueNotCarried
 '-- RecordTooLarge        a row larger than `kafka.max_record`
+NurseryEnded              somebody ended the process that starts the workers of copies
 """
 
 from __future__ import annotations
 
 import psycopg
 
-from schemas.errors import Retry, SourceError
+from schemas.errors import PenstockError, Retry, SourceError
 from schemas.pg_types.pg_type import ValueNotCarried
 
 
@@ -71,6 +72,12 @@ class SourceChanged(SlotLost):
     """The LSNs of the topics mean something else here, or nothing."""
 
     solution = f"Correct `source.dsn` if another server was meant. If it is the right one: {SlotLost.resync}"
+
+
+class NurseryEnded(PenstockError):
+    """No more copies can be begun: a process with threads cannot make another nursery."""
+
+    solution = "Find out who ended it (the kernel, if memory is short), then start capture again: copies go on."
 
 
 class RecordTooLarge(ValueNotCarried):

@@ -37,6 +37,7 @@ from capture.slot_wal import SlotWalWatch
 from capture.slots import TakenSlot, find_slot, take_slot
 from capture.streaming import Stream
 from capture.table_sync.memory import forget_copies_under_way_elsewhere
+from capture.table_sync.nursery import Nursery
 from capture.table_sync.sync import TableSync
 from capture.tables import StreamTables
 from capture.visibility import wait_until_visible
@@ -58,7 +59,7 @@ _AWAY = (SourceUnreachable, SlotInUse, StoreTaken)
 log = structlog.get_logger(__name__)
 
 
-def run_capture(config: CaptureConfig, stop: threading.Event) -> None:
+def run_capture(config: CaptureConfig, nursery: Nursery, stop: threading.Event) -> None:
     """Captures until `stop`; returns after a clean drain, raises PenstockError where it cannot go on."""
     if config.source.tables:
         _make_publication(config)
@@ -67,7 +68,7 @@ def run_capture(config: CaptureConfig, stop: threading.Event) -> None:
         while not stop.is_set():
             with ExitStack() as parts:
                 try:
-                    _open_when_it_can(config, store, parts, stop).run(stop)
+                    _open_when_it_can(config, nursery, store, parts, stop).run(stop)
                 except _AWAY as error:
                     log.warning("connection lost, opening the next epoch", error=error.reason)
                     stop.wait(_PAUSE_SECONDS)
@@ -76,19 +77,23 @@ def run_capture(config: CaptureConfig, stop: threading.Event) -> None:
     log.info("capture stopped")
 
 
-def _open_when_it_can(config: CaptureConfig, store: SqliteStore, parts: ExitStack, stop: threading.Event) -> Stream:
+def _open_when_it_can(
+    config: CaptureConfig, nursery: Nursery, store: SqliteStore, parts: ExitStack, stop: threading.Event
+) -> Stream:
     """Waits for a server that is away, or for a walsender that still holds the slot, before it gives up."""
     for attempt in stamina.retry_context(on=_AWAY, attempts=None, timeout=_PATIENCE_SECONDS, wait_max=5.0):
         with attempt:
             parts.close()
             try:
-                return _opened_epoch(config, store, parts, stop)
+                return _opened_epoch(config, nursery, store, parts, stop)
             except psycopg.Error as error:
                 raise source_error(error, "opening the stream") from error
     raise AssertionError("a retry ends with a result or an error")
 
 
-def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, stop: threading.Event) -> Stream:
+def _opened_epoch(
+    config: CaptureConfig, nursery: Nursery, store: SqliteStore, stack: ExitStack, stop: threading.Event
+) -> Stream:
     """One incarnation, its opening checkpoint written and its table sync running; `stack` ends all of it."""
     topics = Topics(config.pipeline)
     epoch = new_epoch()
@@ -150,6 +155,7 @@ def _opened_epoch(config: CaptureConfig, store: SqliteStore, stack: ExitStack, s
     sync_kafka = stack.enter_context(KafkaLog(config.kafka))
     sync = TableSync(
         config=config,
+        nursery=nursery,
         log_id=log_id,
         epoch=epoch,
         database=session.info.dbname,

@@ -17,6 +17,7 @@ import structlog
 
 from capture.metrics import COPIED_BYTES, COPIED_ROWS, COPIED_SHARE, COPY_LEFT
 from capture.table_sync.copier import Copied, FileChanged, TableJob
+from capture.table_sync.nursery import Nursery
 from capture.table_sync.pool import Worker
 from capture.table_sync.ranges import CopyRange
 from capture.table_sync.snapshot import HeldSnapshot
@@ -126,7 +127,8 @@ Assignment: TypeAlias = tuple[TableCopying, CopyRange]
 class Copies:
     """All copies of an epoch. One thread uses it."""
 
-    def __init__(self, settings: WorkerSettings, most_workers: int, range_done: RangeDone) -> None:
+    def __init__(self, nursery: Nursery, settings: WorkerSettings, most_workers: int, range_done: RangeDone) -> None:
+        self._nursery = nursery
         self._settings = settings
         self._most_workers = most_workers
         self._range_done = range_done
@@ -140,7 +142,7 @@ class Copies:
     def warm(self, ranges: int) -> None:
         """Starts workers for so many ranges, so that they are ready when the snapshot is."""
         while len(self._busy) + len(self._idle) < min(ranges, self._most_workers):
-            self._idle.append(Worker(self._settings))
+            self._idle.append(Worker(self._nursery, self._settings))
 
     def add(self, copy: TableCopying) -> None:
         self._tables.append(copy)
@@ -209,7 +211,7 @@ class Copies:
     def _give_ranges(self) -> None:
         for copy in self._tables:
             while copy.waiting and len(self._busy) < self._most_workers:
-                worker = self._idle.pop() if self._idle else Worker(self._settings)
+                worker = self._idle.pop() if self._idle else Worker(self._nursery, self._settings)
                 if not worker.give(Task(copy.job, copy.waiting[0])):
                     worker.kill()
                     continue

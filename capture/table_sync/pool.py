@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+from multiprocessing import connection
 
-from capture.table_sync.worker import Report, Task, WorkerSettings, work
+from capture.table_sync.nursery import Nursery
+from capture.table_sync.worker import Report, Task, WorkerSettings
 
 _LAST_WORDS_SECONDS = 5.0
 
 
 class Worker:
-    """One process and the pipe to it."""
+    """One process and the pipe to it. It is gone when the pipe has ended: nobody else has its other end."""
 
-    def __init__(self, settings: WorkerSettings) -> None:
-        spawn = multiprocessing.get_context("spawn")
-        self.pipe: Connection
-        self.pipe, theirs = spawn.Pipe()
-        self._process: BaseProcess = spawn.Process(target=work, args=(settings, theirs), name="table-copy")
-        self._process.start()
-        theirs.close()
+    def __init__(self, nursery: Nursery, settings: WorkerSettings) -> None:
+        self._nursery = nursery
+        self._pid, self.pipe = nursery.begin()
+        self.pipe.send(settings)
 
     def give(self, task: Task) -> bool:
         """False if the process is gone and cannot take it."""
@@ -32,25 +28,24 @@ class Worker:
 
     def reports(self) -> tuple[list[Report], bool]:
         """What it said since the last look, and whether it can still say anything."""
-        alive = self._process.is_alive()
         said: list[Report] = []
         try:
             while self.pipe.poll():
                 said.append(self.pipe.recv())
         except (EOFError, OSError):
-            alive = False
-        return said, alive
+            return said, False
+        return said, True
 
     def dismiss(self) -> None:
-        """Closes the pipe: an idle worker ends by itself, and is ended if it does not."""
+        """An idle worker ends by itself when its pipe is closed."""
         self.pipe.close()
-        self._process.join(_LAST_WORDS_SECONDS)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join(_LAST_WORDS_SECONDS)
-        self._process.close()
 
     def kill(self) -> None:
-        """Whatever it is doing, nobody wants it any more."""
-        self._process.kill()
-        self.dismiss()
+        """Whatever it is doing, nobody wants it any more. Returns when it does nothing any more."""
+        self._nursery.end(self._pid)
+        while connection.wait([self.pipe], _LAST_WORDS_SECONDS):
+            try:
+                self.pipe.recv_bytes()
+            except (EOFError, OSError):
+                break
+        self.pipe.close()

@@ -31,6 +31,7 @@ from capture.table_sync.copier import Copied, FileChanged
 from capture.table_sync.copies import Copies, Round, TableCopying, Whole
 from capture.table_sync.membership import why_copy, why_copy_partitions
 from capture.table_sync.memory import CopyMemory, SyncStore
+from capture.table_sync.nursery import Nursery
 from capture.table_sync.ranges import CopyRange
 from capture.table_sync.resume import Interrupted, remembered
 from capture.table_sync.snapshot import HeldSnapshot
@@ -65,6 +66,7 @@ class TableSync:
     """The scheduler of copies; its public methods are called by the stream's thread."""
 
     config: CaptureConfig
+    nursery: Nursery
     log_id: LogId
     epoch: Epoch
     database: str
@@ -103,7 +105,7 @@ class TableSync:
             epoch=self.epoch,
             bytes_per_second=tuning.copy_max_rate / tuning.copy_workers if tuning.copy_max_rate else None,
         )
-        self._copies = Copies(settings, tuning.copy_workers, self._remember_range)
+        self._copies = Copies(self.nursery, settings, tuning.copy_workers, self._remember_range)
         self._memory = CopyMemory(self.store)
         self._topics = Topics(self.config.pipeline)
         self._beginnings = Beginnings(self.config, self.log_id, self.log, self.registrar, self._memory)

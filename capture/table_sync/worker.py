@@ -1,6 +1,6 @@
 """A process that copies ranges: tasks in through its pipe, reports out, until the pipe is closed.
 
-It lives for many ranges, because a process costs half a second to start. One that met an error says so and ends.
+It lives for many ranges, because a session and a producer cost time to open. One that met an error says so and ends.
 """
 
 from __future__ import annotations
@@ -70,8 +70,9 @@ class _Orphaned(Exception):
     """Capture is gone; nobody waits for this worker."""
 
 
-def work(settings: WorkerSettings, pipe: Connection) -> None:
-    """The worker's main. It speaks through its pipe only: lines of its own would mix with capture's log."""
+def work(pipe: Connection) -> None:
+    """The worker's main; its settings come first. It speaks through its pipe only: lines of its own would mix with
+    capture's log."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     parent = os.getppid()
 
@@ -80,6 +81,8 @@ def work(settings: WorkerSettings, pipe: Connection) -> None:
             raise _Orphaned
 
     with suppress(_Orphaned, EOFError, OSError):  # OSError: the pipe is closed at its other end
+        settings = pipe.recv()
+        assert isinstance(settings, WorkerSettings)  # noqa: S101 -- nothing else is sent
         _serve(settings, pipe, check_parent)
 
 

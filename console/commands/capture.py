@@ -12,11 +12,11 @@ from console.stages import running_as_stage
 
 def capture(*, config: ConfigFile = DEFAULT_FILE, parent_pipe: ParentPipe = None) -> None:
     """Carry the changes of Postgres to Kafka, until it is told to stop."""
-    with running_as_stage(parent_pipe) as stop:
+    from capture.run import run_capture  # noqa: PLC0415 -- `penstock --help` stays fast
+    from capture.table_sync.nursery import Nursery  # noqa: PLC0415 -- likewise
+
+    with Nursery() as nursery, running_as_stage(parent_pipe) as stop:
         settings = load(config).capture_config()
         Path(settings.state_path).parent.mkdir(parents=True, exist_ok=True)
-
-        from capture.run import run_capture  # noqa: PLC0415 -- `penstock --help` stays fast
-
         with serving_metrics(settings.tuning.metrics_port, "capture.metrics_port"):
-            run_capture(settings, stop)
+            run_capture(settings, nursery, stop)

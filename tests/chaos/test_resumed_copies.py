@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import random
 import secrets
-import signal
 from collections.abc import Callable
 
 from schemas.lsn import Lsn
@@ -18,7 +17,7 @@ from tests.support.copy_topic import logged, readings
 from tests.support.eventually import eventually
 from tests.support.meanwhile import meanwhile
 from tests.support.pipeline import Pipeline
-from tests.support.workers import workers_of
+from tests.support.workers import kill_a_worker
 
 ROWS = int(os.environ.get("PENSTOCK_TEST_RESUME_ROWS", "200000"))
 KILLS = int(os.environ.get("PENSTOCK_TEST_RESUME_KILLS", "2"))
@@ -106,7 +105,7 @@ def test_a_killed_worker_costs_the_ranges_under_way_and_no_generation(make_pipel
     pipeline = a_pipeline_that_copies(make_pipeline, 60_000)
     eventually(lambda: pipeline.copied_records("t") > 10_000, what="a part of the copy")
 
-    os.kill(workers_of(pipeline)[0], signal.SIGKILL)
+    kill_a_worker(pipeline, "t")
 
     pipeline.assert_equal("t")
     read = readings(pipeline, "t", generation_of(pipeline))

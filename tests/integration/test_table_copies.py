@@ -18,7 +18,8 @@ from tests.support.eventually import eventually
 from tests.support.meanwhile import meanwhile, writes_of_every_kind
 from tests.support.pipeline import Pipeline
 from tests.support.postgres_version import since
-from tests.support.workers import workers_of
+from tests.support.processes import alive
+from tests.support.workers import kill_a_worker, nursery_of, workers_of
 
 SMALL_RANGES = {"PENSTOCK_CAPTURE__COPY_RANGE_SIZE": "64KiB"}
 SLOW = {**SMALL_RANGES, "PENSTOCK_KERNEL": "reference"}
@@ -157,14 +158,32 @@ def test_a_killed_worker_of_a_table_that_may_not_resume_costs_a_generation_and_n
 ) -> None:
     pipeline = a_slow_copy(make_pipeline)
 
-    victims = workers_of(pipeline)
-    os.kill(victims[0], signal.SIGKILL)
+    kill_a_worker(pipeline, "t")
     copied = pipeline.copied_records("t")
 
     assert copied < 60_000, "the kill came too late to be in the middle"
-    assert len(victims) == 2
     pipeline.assert_equal("t")
     assert len(copies_of(pipeline, "t")) == 2
     assert pipeline.capture is not None
     assert pipeline.capture.process.poll() is None
     eventually(lambda: not workers_of(pipeline), what="the workers to end when there is no work")
+
+
+def test_a_killed_capture_leaves_no_worker_behind(make_pipeline: MakePipeline) -> None:
+    pipeline = a_slow_copy(make_pipeline)
+    left = [nursery_of(pipeline), *workers_of(pipeline)]
+
+    pipeline.kill_capture()
+
+    eventually(lambda: not any(alive(pid) for pid in left), what="the workers to end")
+
+
+def test_a_killed_nursery_ends_capture_with_a_reason_and_the_next_one_goes_on(make_pipeline: MakePipeline) -> None:
+    pipeline = a_slow_copy(make_pipeline)
+
+    os.kill(nursery_of(pipeline), signal.SIGKILL)
+    refusal = pipeline.refused()
+    pipeline.start_capture()
+
+    assert "The process that starts the workers of copies has ended." in refusal.reason
+    pipeline.assert_equal("t")

@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
+from capture.table_sync.nursery import NAME
 from console.stages import Stage
+from tests.support.eventually import eventually
 from tests.support.pipeline import Pipeline
 
 
 def workers_of(pipeline: Pipeline) -> list[int]:
-    return _children(pipeline.capture, b"spawn_main")
+    return _children(nursery_of(pipeline), NAME)
+
+
+def nursery_of(pipeline: Pipeline) -> int:
+    (nursery,) = _children(_pid(pipeline.capture), NAME)
+    return nursery
+
+
+def kill_a_worker(pipeline: Pipeline, table: str) -> None:
+    """One of two, in the middle of a range: it is stopped first, and gets a range if it has none."""
+    victim = workers_of(pipeline)[0]
+    os.kill(victim, signal.SIGSTOP)
+    copied = pipeline.copied_records(table)
+    eventually(lambda: pipeline.copied_records(table) > copied, what="the other worker to go on")
+    os.kill(victim, signal.SIGKILL)
 
 
 def jvm_of(pipeline: Pipeline) -> int:
-    (jvm,) = _children(pipeline.apply, b"SparkSubmit")
+    (jvm,) = _children(_pid(pipeline.apply), "java")
     return jvm
 
 
-def _children(stage: Stage | None, word: bytes) -> list[int]:
-    """Those whose command line has the word."""
+def _pid(stage: Stage | None) -> int:
     assert stage is not None
-    children = Path(f"/proc/{stage.process.pid}/task").glob("*/children")
-    pids = [int(pid) for found in children for pid in found.read_text().split()]
-    return [pid for pid in pids if word in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return stage.process.pid
+
+
+def _children(pid: int, name: str) -> list[int]:
+    children = Path(f"/proc/{pid}/task").glob("*/children")
+    pids = [int(child) for found in children for child in found.read_text().split()]
+    return [child for child in pids if Path(f"/proc/{child}/comm").read_text().strip() == name]
