@@ -35,7 +35,7 @@ COPY --from=build /wheels /tmp/wheels
 # PySpark ships the Ivy that fetches them.
 RUN pip install --no-cache-dir /tmp/wheels/*.whl \
     && rm -rf /tmp/wheels \
-    && python -c "from console.local_stack.jars import jars; from console.local_stack.java import java_home_for_spark; jars('spark-kafka-avro'); java_home_for_spark()" \
+    && python -c "from console.local_stack.spark import spark_runtime; spark_runtime()" \
     && useradd --create-home --uid 10001 penstock \
     && mkdir -p /var/lib/penstock/state /var/lib/penstock/lake \
     && chown -R penstock:penstock /var/lib/penstock

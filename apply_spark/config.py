@@ -52,6 +52,14 @@ class ApplyTuning(BaseModel, frozen=True, extra="forbid"):
     metrics_port: int | None = Field(default=None, description="Serve Prometheus metrics there. Left out: not served.")
 
 
+class SparkRuntime(BaseModel, frozen=True, extra="forbid"):
+    """What Spark is started with; found by the console."""
+
+    jars: tuple[str, ...] = Field(default=(), description="Spark's connectors for Kafka and Avro, as files.")
+    java_home: str | None = Field(default=None, description="The Java that Spark runs on, where not the machine's own.")
+    java_options: str = Field(default="", description="For the driver's JVM, before those of `apply.spark`.")
+
+
 class ApplyConfig(BaseModel, frozen=True, extra="forbid"):
     """All that apply knows of the outside; built by the console from penstock.toml."""
 
@@ -61,5 +69,4 @@ class ApplyConfig(BaseModel, frozen=True, extra="forbid"):
     kafka: KafkaConfig
     tuning: ApplyTuning = ApplyTuning()
     ends: Ends = Ends.WHEN_TOLD
-    jars: tuple[str, ...] = Field(description="Spark's connectors for Kafka and Avro, as files.")
-    java_home: str | None = Field(default=None, description="The Java that Spark runs on, where not the machine's own.")
+    runtime: SparkRuntime = SparkRuntime()

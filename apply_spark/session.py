@@ -27,19 +27,23 @@ _SETTINGS = {
 }
 
 
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+
 def spark_session(config: ApplyConfig) -> SparkSession:
     """Starts the JVM, or returns the session that this process already has."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    if config.java_home is not None:
-        os.environ["JAVA_HOME"] = config.java_home
+    if config.runtime.java_home is not None:
+        os.environ["JAVA_HOME"] = config.runtime.java_home
     builder = (
         SparkSession.Builder()
         .appName(f"penstock {config.pipeline} {config.name}")
         .master(config.tuning.master)
         .config("spark.driver.memory", config.tuning.driver_memory)
-        .config("spark.jars", ",".join(config.jars))
+        .config("spark.jars", ",".join(config.runtime.jars))
     )
     for name, value in (_SETTINGS | dict(config.tuning.spark)).items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    options = f"{config.runtime.java_options} {config.tuning.spark.get(_JAVA_OPTIONS, '')}".strip()
+    return builder.config(_JAVA_OPTIONS, options).getOrCreate()

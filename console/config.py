@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from apply_spark.config import ApplyConfig, ApplyTuning, DestinationConfig, Ends
+from apply_spark.config import ApplyConfig, ApplyTuning, DestinationConfig, Ends, SparkRuntime
 from capture.config import CaptureConfig, CaptureTuning, CopiesConfig, CopyMode, SourceConfig
 from console.embedded_broker import running_broker
 from console.environment import Variable, overrides
@@ -145,7 +145,7 @@ class Config:
             state_path=str(self.path.parent / state.expanduser()),
         )
 
-    def apply_config(self, name: DestinationName, jars: list[Path], java_home: Path) -> ApplyConfig:
+    def apply_config(self, name: DestinationName, runtime: SparkRuntime) -> ApplyConfig:
         return ApplyConfig(
             pipeline=self.pipeline,
             name=name,
@@ -153,8 +153,7 @@ class Config:
             kafka=self.kafka,
             tuning=self.settings.apply,
             ends=Ends.WHEN_COMPLETE if self.settings.copies.mode is CopyMode.COPY_ONLY else Ends.WHEN_TOLD,
-            jars=tuple(str(jar) for jar in jars),
-            java_home=str(java_home),
+            runtime=runtime,
         )
 
     def destination_named(self, name: str | None) -> DestinationName:

@@ -13,10 +13,9 @@ from pyspark.sql import SparkSession
 
 from apply_spark.config import ApplyConfig, ApplyTuning, DestinationConfig
 from apply_spark.session import spark_session
-from console.local_stack.jars import jars
-from console.local_stack.java import java_home_for_spark
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
+from console.local_stack.spark import spark_runtime
 from schemas.connections import KafkaConfig
 from schemas.identifiers import DestinationName, PipelineName
 from tests.support.captured import MakeCaptured, captures
@@ -59,8 +58,7 @@ def spark() -> Iterator[SparkSession]:
         destination=DestinationConfig(type="memory"),
         kafka=KafkaConfig(bootstrap_servers="none:1"),
         tuning=ApplyTuning(master="local[2]"),
-        jars=tuple(str(jar) for jar in jars("spark-kafka-avro")),
-        java_home=str(java_home_for_spark()),
+        runtime=spark_runtime(),
     )
     session = spark_session(config)
     yield session

@@ -19,10 +19,9 @@ def apply(
         name = pipeline.destination_named(destination)
 
         from apply_spark.run import run_apply  # noqa: PLC0415 -- `penstock --help` stays fast
-        from console.local_stack.jars import jars  # noqa: PLC0415
-        from console.local_stack.java import java_home_for_spark  # noqa: PLC0415
+        from console.local_stack.spark import spark_runtime  # noqa: PLC0415
 
-        settings = pipeline.apply_config(name, jars("spark-kafka-avro"), java_home_for_spark())
+        settings = pipeline.apply_config(name, spark_runtime())
         # In the main thread Spark would put its own SIGINT handler in the place of ours.
         with (
             serving_metrics(settings.tuning.metrics_port, "apply.metrics_port"),

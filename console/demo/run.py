@@ -25,9 +25,8 @@ from console.demo.view import Observer, View, viewing
 from console.demo.workload import Workload
 from console.environment import LOG_FORMAT, PREFIX, RESERVED, log_format
 from console.errors import NotEqual
-from console.local_stack.jars import jars
-from console.local_stack.java import java_home_for_spark
 from console.local_stack.processes import ServerProcess
+from console.local_stack.spark import spark_runtime
 from console.local_stack.stack import LocalStack, local_stack
 from console.logs import LogFormat, LogLevel, set_up_logs
 from console.output import stdout, table
@@ -55,8 +54,7 @@ def run_demo(seconds: float | None, keep: Path | None, seed: int) -> None:
         stop = running.enter_context(stop_on_signals(at_once=stages.kill))
         out.print("starting Postgres and Kafka (the first time they are downloaded) ...")
         stack = running.enter_context(local_stack(data_dir=None if keep is None else folder / "servers"))
-        jars("spark-kafka-avro")  # here, so that a download is not mistaken for a slow start
-        java_home_for_spark()
+        spark_runtime()  # here, so that a download is not mistaken for a slow start
         config = _open_shop(stack, folder, seed)
         out.print(
             f"shop opened with {len(shop.TABLES)} tables after {time.monotonic() - began:.1f} s; "

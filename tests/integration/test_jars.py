@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 import console
 from console.local_stack.environment import cache_dir
 from console.local_stack.errors import ChecksumMismatch, DownloadFailed
 from console.local_stack.jars import jars
+from console.local_stack.spark import spark_runtime
 
 REPOSITORY = Path(console.__file__).parents[1]
 
@@ -67,3 +69,14 @@ class TestJars:
             jars("jdbc")
 
         assert list((cache_dir() / "jars" / "jdbc").iterdir()) == []
+
+
+def test_spark_maps_the_archive_of_its_classes(spark: SparkSession) -> None:
+    options = spark_runtime().java_options
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+
+    process = jvm.java.lang.ProcessHandle.current().pid()
+
+    archive = options.split()[0].removeprefix("-XX:SharedArchiveFile=")
+    assert archive in Path(f"/proc/{process}/maps").read_text()

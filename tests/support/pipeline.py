@@ -24,10 +24,9 @@ from capture.checkpoints import last_accepted
 from console.config import Config, load
 from console.demo.proof import prove
 from console.errors import StageFailed
-from console.local_stack.jars import jars
-from console.local_stack.java import java_home_for_spark
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
+from console.local_stack.spark import spark_runtime
 from console.pipeline_state import read_feedback
 from console.stages import Stage
 from console.waiting import Held, wait_until_there
@@ -171,7 +170,7 @@ class Pipeline:
         """In this process, on the session that all tests share."""
         spark = self._spark
         assert spark is not None
-        config = self.config().apply_config(LAKE, jars("spark-kafka-avro"), java_home_for_spark())
+        config = self.config().apply_config(LAKE, spark_runtime())
         self._stop = threading.Event()
         self.apply_error = None
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from apply_spark.config import SparkRuntime
 from console.config import Config, load
 from schemas.acknowledge import Policy
 from schemas.errors import ConfigError
@@ -71,14 +72,14 @@ def test_state_lies_beside_the_file_unless_it_is_named(tmp_path: Path) -> None:
 
 def test_apply_gets_one_destination_whose_relative_path_lies_beside_the_file(tmp_path: Path) -> None:
     config = loaded(tmp_path, SHOP + '[apply]\ninterval_bytes = "1GB"\n')
+    runtime = SparkRuntime(jars=("/jars/a.jar",), java_home="/java")
 
-    apply = config.apply_config(DestinationName("lake"), [Path("/jars/a.jar")], Path("/java"))
+    apply = config.apply_config(DestinationName("lake"), runtime)
 
     assert apply.destination.type == "duckdb"
     assert apply.destination.options == {"path": str(tmp_path / "shop.duckdb")}
     assert apply.tuning.interval_bytes == 1_000_000_000
-    assert apply.jars == ("/jars/a.jar",)
-    assert apply.java_home == "/java"
+    assert apply.runtime == runtime
 
 
 @pytest.mark.parametrize(
