@@ -8,7 +8,7 @@ RESULT := $(RESULT)
 # A run starts hundreds of processes; without bytecode each compiles what it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo build-kernel test checks lint types imports test-unit test-unit-reference integration integration-spark integration-capture integration-alone test-matrix test-resume fuzz bench bench-quick format clean
+.PHONY: demo build-kernel test prepared lint types imports test-unit test-unit-reference test-both-paths integration integration-spark integration-capture integration-alone test-matrix test-resume fuzz bench bench-quick format clean
 
 $(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/*.pyx capture/transcode/*.pyx capture/transcode/*.pxd apply_spark/*.pyx apply_spark/*.pxd)
 	$(PYTHON) -m venv $(VENV)
@@ -29,13 +29,19 @@ build-kernel: $(VENV)/.installed
 
 # Most of the time of an integration test is waiting for servers: five processes run side by side, on servers of their own.
 test: $(VENV)/.installed
-	$(MAKE) --no-print-directory -j3 integration-spark integration-capture checks
+	$(MAKE) --no-print-directory -j2 prepared lint types imports
+	$(MAKE) --no-print-directory -j3 integration-spark integration-capture test-both-paths
 	$(MAKE) --no-print-directory integration-alone
+
+# What is fetched or made once for each machine, before anybody waits for it against the clock.
+prepared: $(VENV)/.installed
+	$(BIN)/python -c 'from console.local_stack.spark import spark_runtime; spark_runtime()'
 
 integration: integration-spark integration-capture integration-alone
 
-checks:
-	$(MAKE) --no-print-directory lint types imports test-unit test-unit-reference
+test-both-paths:
+	$(MAKE) --no-print-directory test-unit
+	$(MAKE) --no-print-directory test-unit-reference
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -7,7 +7,7 @@ truth; offsets only say where to begin reading.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -100,6 +100,29 @@ class Progress:
     @classmethod
     def fresh(cls, log_id: LogId) -> Progress:
         return cls(log_id, Lsn(0), None, 0, 0, {})
+
+    @classmethod
+    def restored(cls, head: tuple[Any, ...], tables: Iterable[str]) -> Progress:
+        """From what `stored` gave."""
+        log_id, lsn, epoch, log_offset, commit_ts = head
+        found = [TableProgress.from_json(text) for text in tables]
+        return cls(
+            log_id=LogId(log_id),
+            lsn=Lsn(int(lsn)),
+            epoch=Epoch(epoch) if epoch is not None else None,
+            log_offset=log_offset,
+            commit_ts=commit_ts,
+            tables={table.table: table for table in found},
+        )
+
+    def stored(self) -> tuple[list[Any], list[list[str]]]:
+        """As plain values for a destination to keep: log id, LSN, epoch, offset, time; and schema, name and JSON of
+        each table, each as a list."""
+        tables = self.tables.values()
+        return (
+            [self.log_id, int(self.lsn), self.epoch, self.log_offset, self.commit_ts],
+            [[t.table.schema for t in tables], [t.table.name for t in tables], [t.to_json() for t in tables]],
+        )
 
     def with_tables(self, *changed: TableProgress) -> Progress:
         return replace(self, tables={**self.tables, **{table.table: table for table in changed}})

@@ -47,7 +47,7 @@ class Wire(Protocol):
 
 
 def wire_of(pg: pq.abc.PGconn) -> Wire:
-    return LibpqWire(pg) if encrypted(pg) else PlainWire(_socket_of(pg))
+    return LibpqWire(pg) if encrypted(pg) else PlainWire(socket_of(pg))
 
 
 def encrypted(pg: pq.abc.PGconn) -> bool:
@@ -101,7 +101,7 @@ class LibpqWire:
     """Through libpq, which decrypts; its frames are put back into messages."""
 
     def __init__(self, pg: pq.abc.PGconn) -> None:
-        self.socket = _socket_of(pg)
+        self.socket = socket_of(pg)
         self._pg = pg
         self._waiting = bytearray()
 
@@ -234,7 +234,8 @@ class Inbox:
             self._begin, self._end = 0, there
 
 
-def _socket_of(pg: pq.abc.PGconn) -> socket.socket:
+def socket_of(pg: pq.abc.PGconn) -> socket.socket:
+    """The same socket, to be closed apart from libpq's."""
     own = socket.socket(fileno=os.dup(pg.socket))
     own.setblocking(False)
     return own
@@ -242,7 +243,7 @@ def _socket_of(pg: pq.abc.PGconn) -> socket.socket:
 
 def shut_down(session: psycopg.Connection) -> None:
     """Whoever waits for the server on this session, in another thread, finds the connection lost."""
-    with suppress(psycopg.Error, OSError), closing(_socket_of(session.pgconn)) as own:
+    with suppress(psycopg.Error, OSError), closing(socket_of(session.pgconn)) as own:
         own.shutdown(socket.SHUT_RDWR)
 
 

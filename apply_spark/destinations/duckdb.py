@@ -35,13 +35,12 @@ from apply_spark.errors import (
     PartialRow,
     TableFailed,
 )
-from apply_spark.progress import Progress, TableProgress
+from apply_spark.progress import Progress
 from apply_spark.rows import Rows
 from schemas.envelope import avro_name
 from schemas.errors import DestinationError
 from schemas.failpoints import failpoint
-from schemas.identifiers import DestinationName, Epoch, LogId
-from schemas.lsn import Lsn
+from schemas.identifiers import DestinationName
 from schemas.settings import checked
 from schemas.table import TableSchema
 
@@ -239,35 +238,20 @@ class DuckDbDestination:
     @contextmanager
     def _writing(self, progress: Progress) -> Iterator[duckdb.DuckDBPyConnection]:
         """A transaction that begins with compare-and-set and ends with the progress."""
+        head, tables = progress.stored()
         with self._transaction() as db:
             db.execute(
                 f"""update {self._own}.destination
                       set version = version + 1, log_id = ?, lsn = ?, epoch = ?, log_offset = ?, commit_ts = ?
                     where name = ? and owner = ? and version = ?""",
-                [
-                    progress.log_id,
-                    int(progress.lsn),
-                    progress.epoch,
-                    progress.log_offset,
-                    progress.commit_ts,
-                    self.name,
-                    self._owner,
-                    self._version,
-                ],
+                [*head, self.name, self._owner, self._version],
             )
             changed = db.fetchone()
             if changed is None or changed[0] != 1:
                 raise DestinationTaken(f"Another apply has written to destination {self.name}.")
             db.execute(f"delete from {self._own}.tables where destination = ?", [self.name])
-            tables = progress.tables.values()
             db.execute(
-                f"insert into {self._own}.tables select ?, unnest(?), unnest(?), unnest(?)",
-                [
-                    self.name,
-                    [table.table.schema for table in tables],
-                    [table.table.name for table in tables],
-                    [table.to_json() for table in tables],
-                ],
+                f"insert into {self._own}.tables select ?, unnest(?), unnest(?), unnest(?)", [self.name, *tables]
             )
             yield db
         self._version += 1
@@ -314,19 +298,11 @@ class DuckDbDestination:
         self._lock = lock
 
     def _stored(self, db: duckdb.DuckDBPyConnection, row: tuple[Any, ...]) -> Progress | None:
-        _, _, self._version, log_id, lsn, epoch, log_offset, commit_ts = row
-        if log_id is None:
+        _, _, self._version, *head = row
+        if head[0] is None:
             return None
         found = db.execute(f"select progress from {self._own}.tables where destination = ?", [self.name]).fetchall()
-        tables = [TableProgress.from_json(text) for (text,) in found]
-        return Progress(
-            log_id=LogId(log_id),
-            lsn=Lsn(lsn),
-            epoch=Epoch(epoch) if epoch is not None else None,
-            log_offset=log_offset,
-            commit_ts=commit_ts,
-            tables={table.table: table for table in tables},
-        )
+        return Progress.restored(tuple(head), [text for (text,) in found])
 
     def _refuse_unheld_names(self, schema: TableSchema, progress: Progress) -> None:
         """DuckDB does not tell upper from lower case: two names that differ only so would become one."""

@@ -25,12 +25,11 @@ from apply_spark.destinations.postgres_mirror import OWN_SCHEMA, alter_mirror, h
 from apply_spark.destinations.postgres_refusals import refusals, unheld_values
 from apply_spark.destinations.postgres_staging import ATTEMPT, Staging, copy_in, copy_in_from_executors
 from apply_spark.errors import DestinationAway, DestinationInUse, DestinationTaken, NotHeld, TableFailed
-from apply_spark.progress import Progress, TableProgress
+from apply_spark.progress import Progress
 from apply_spark.rows import Rows, SparkRows
 from schemas.errors import DestinationError
 from schemas.failpoints import failpoint
-from schemas.identifiers import DestinationName, Epoch, LogId
-from schemas.lsn import Lsn
+from schemas.identifiers import DestinationName
 from schemas.settings import checked, without_passwords
 from schemas.table import TableSchema
 
@@ -182,6 +181,7 @@ class PostgresDestination:
     def _writing(self, progress: Progress) -> Iterator[psycopg.Connection]:
         """A transaction that begins with compare-and-set and ends with the progress."""
         db = self._connected
+        head, tables = progress.stored()
         with _told(), db.transaction():
             db.execute(_DURABLE)
             changed = db.execute(
@@ -190,31 +190,16 @@ class PostgresDestination:
                           set version = version + 1, log_id = %s, lsn = %s, epoch = %s, log_offset = %s, commit_ts = %s
                         where name = %s and owner = %s and version = %s"""
                 ).format(_OWN),
-                [
-                    progress.log_id,
-                    int(progress.lsn),
-                    progress.epoch,
-                    progress.log_offset,
-                    progress.commit_ts,
-                    self.name,
-                    self._owner,
-                    self._version,
-                ],
+                [*head, self.name, self._owner, self._version],
             ).rowcount
             if changed != 1:
                 raise DestinationTaken(f"Another apply has written to destination {self.name}.")
             db.execute(sql.SQL("delete from {}.tables where destination = %s").format(_OWN), [self.name])
-            tables = progress.tables.values()
             db.execute(
                 sql.SQL("insert into {}.tables select %s, * from unnest(%s::text[], %s::text[], %s::json[])").format(
                     _OWN
                 ),
-                [
-                    self.name,
-                    [table.table.schema for table in tables],
-                    [table.table.name for table in tables],
-                    [table.to_json() for table in tables],
-                ],
+                [self.name, *tables],
             )
             yield db
         self._version += 1
@@ -231,21 +216,13 @@ class PostgresDestination:
             [self.name, self._owner],
         ).fetchone()
         assert row is not None  # noqa: S101 -- a row was inserted or updated
-        self._version, log_id, lsn, epoch, log_offset, commit_ts = row
-        if log_id is None:
+        self._version, *head = row
+        if head[0] is None:
             return None
         found = db.execute(
             sql.SQL("select progress::text from {}.tables where destination = %s").format(_OWN), [self.name]
         ).fetchall()
-        tables = [TableProgress.from_json(text) for (text,) in found]
-        return Progress(
-            log_id=LogId(log_id),
-            lsn=Lsn(int(lsn)),
-            epoch=Epoch(epoch) if epoch is not None else None,
-            log_offset=log_offset,
-            commit_ts=commit_ts,
-            tables={table.table: table for table in tables},
-        )
+        return Progress.restored(tuple(head), [text for (text,) in found])
 
     def _open(self) -> psycopg.Connection:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from apply_spark.errors import TableFailed
 from schemas.evolution import changes as changes_between
 from schemas.table import TableSchema
 from tests.contract.destination_places import (
-    PLACES,
     DuckDbPlace,
     Place,
     PostgresPlace,
@@ -33,19 +31,6 @@ ID = a_column("id", INT8, key=True, number=1)
 NOTE, AMOUNT = a_column("note", number=2), a_column("amount", INT8, number=3)
 ORDERS = a_table(ID, NOTE, AMOUNT)
 MORE = a_column("more", INT8, number=4, missing="7")
-
-
-@pytest.fixture(params=PLACES)
-def place(request: pytest.FixtureRequest) -> Place:
-    return make_place(request.param, request)
-
-
-@pytest.fixture
-def destination(place: Place) -> Iterator[Destination]:
-    opened = place.opened()
-    opened.startup()
-    yield opened
-    opened.shutdown()
 
 
 def altered(before: TableSchema, after: TableSchema) -> Alteration:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +23,6 @@ from tests.contract.destination_places import (
     EVENTS,
     ITEMS,
     ORDERS,
-    PLACES,
     Place,
     a_batch,
     a_progress,
@@ -33,24 +31,10 @@ from tests.contract.destination_places import (
     copied,
     fill,
     gone,
-    make_place,
     upsert,
 )
 from tests.contract.destination_types import ARRAYS, SAMPLES, Sample, a_table_of, comparable, from_kafka
 from tests.support.builders import INT8, a_column, a_table
-
-
-@pytest.fixture(params=PLACES)
-def place(request: pytest.FixtureRequest) -> Place:
-    return make_place(request.param, request)
-
-
-@pytest.fixture
-def destination(place: Place) -> Iterator[Destination]:
-    opened = place.opened()
-    opened.startup()
-    yield opened
-    opened.shutdown()
 
 
 def test_a_new_destination_has_no_progress(place: Place) -> None:

@@ -19,7 +19,7 @@ from capture.table_sync.rows import copied_rows
 from capture.transcode import choose
 from capture.transcode.contract import Records
 from capture.transcode.reference import snapshot_origin
-from capture.wire import LibpqWire, PlainWire, encrypted
+from capture.wire import LibpqWire, PlainWire, encrypted, socket_of
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
 from schemas.connections import KafkaConfig
@@ -54,7 +54,7 @@ def session(postgres: LocalPostgres) -> Iterator[psycopg.Connection]:
 def read_both_ways(session: psycopg.Connection, command: bytes) -> list[list[Record] | str]:
     (table,) = published_tables(session, PUBLICATION)
     found: list[list[Record] | str] = []
-    for way in (PlainWire, LibpqWire):
+    for way in (lambda pg: PlainWire(socket_of(pg)), LibpqWire):
         dsn = session.info.dsn
         with closing(psycopg.connect(dsn, password=session.info.password, autocommit=True)) as mine:
             ids = (SchemaId(1), SchemaId(2))

@@ -10,8 +10,9 @@ from capture.setup_source import Setup, set_up
 from schemas.identifiers import TableName
 from stores.sqlite import SqliteStore
 from tests.conftest import MakePipeline
+from tests.support.altered import columns, copies, mirrored_tables
 from tests.support.builders import a_name
-from tests.support.captured import Captured, MakeCaptured, next_generation
+from tests.support.captured import MakeCaptured, next_generation
 from tests.support.eventually import eventually
 from tests.support.pipeline import Pipeline
 
@@ -23,27 +24,6 @@ def running(make_shared_pipeline: MakePipeline) -> Pipeline:
     pipeline.sql(f'create publication "{pipeline.name}" for all tables with (publish_via_partition_root)')
     pipeline.start()
     return pipeline
-
-
-def mirrored_tables(pipeline: Pipeline, count: int) -> list[str]:
-    tables = [a_name() for _ in range(count)]
-    with pipeline.source.transaction():
-        for table in tables:
-            pipeline.sql(
-                f"create table {table} (id int primary key, a text, n int)",
-                f"insert into {table} select i, 'row ' || i, i from generate_series(1, 20) i",
-            )
-    pipeline.assert_equal(*tables)
-    return tables
-
-
-def copies(pipeline: Pipeline, table: str) -> int:
-    return len(Captured(pipeline).generations(table))
-
-
-def columns(pipeline: Pipeline, table: str) -> list[str]:
-    """Of the mirror."""
-    return [name for (name,) in pipeline.lake(f"select column_name from (describe public.{table})")]
 
 
 def test_a_rewrite_and_another_key_are_noticed_without_a_change_of_the_table_and_copied_again(

@@ -116,12 +116,12 @@ class Captured:
             tables = [self._topics.table_of_changes(topic) for topic in log.topics()]
         return {str(table) for table in tables if table is not None}
 
-    def assert_rows(self, table: str, query: str | None = None, *, seconds: float = 30.0) -> None:
+    def assert_rows(self, table: str, query: str | None = None, *, seconds: float = 60.0) -> None:
         """All that is committed now arrives, and then the topics make what the source answers to `query`."""
         self.assert_reached(seconds=seconds)
         eventually(lambda: self._is_equal(table, query or f"select * from {table}"), seconds=seconds, what="equality")
 
-    def assert_reached(self, *, seconds: float = 30.0) -> None:
+    def assert_reached(self, *, seconds: float = 60.0) -> None:
         """All that is committed now arrives."""
         target = self._pipeline.wal_lsn()
         eventually(lambda: self._reached() >= target, seconds=seconds, what="a checkpoint")
