@@ -8,7 +8,7 @@ RESULT := $(RESULT)
 # A run starts hundreds of processes; without bytecode each compiles what it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo build-kernel test prepared lint types imports test-unit test-unit-reference test-both-paths integration integration-spark integration-capture integration-alone test-matrix test-resume fuzz bench bench-quick format clean
+.PHONY: demo build-kernel test prepared checks lint types imports test-unit test-unit-reference integration integration-spark integration-capture integration-alone test-matrix test-resume fuzz bench bench-quick format clean
 
 $(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/*.pyx capture/transcode/*.pyx capture/transcode/*.pxd apply_spark/*.pyx apply_spark/*.pxd)
 	$(PYTHON) -m venv $(VENV)
@@ -29,8 +29,7 @@ build-kernel: $(VENV)/.installed
 
 # Most of the time of an integration test is waiting for servers: five processes run side by side, on servers of their own.
 test: $(VENV)/.installed
-	$(MAKE) --no-print-directory -j2 prepared lint types imports
-	$(MAKE) --no-print-directory -j3 integration-spark integration-capture test-both-paths
+	$(MAKE) --no-print-directory -j3 integration-spark integration-capture checks
 	$(MAKE) --no-print-directory integration-alone
 
 # What is fetched or made once for each machine, before anybody waits for it against the clock.
@@ -39,9 +38,8 @@ prepared: $(VENV)/.installed
 
 integration: integration-spark integration-capture integration-alone
 
-test-both-paths:
-	$(MAKE) --no-print-directory test-unit
-	$(MAKE) --no-print-directory test-unit-reference
+checks:
+	$(MAKE) --no-print-directory lint types imports test-unit test-unit-reference
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -63,14 +61,14 @@ test-unit-reference:
 # The longest tests come first, so that both processes end together.
 SIDE_BY_SIDE := --numprocesses 2 --dist worksteal
 
-integration-spark: $(VENV)/.installed
+integration-spark: prepared
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'spark and not alone' tests/chaos tests/integration tests/contract
 
-integration-capture: $(VENV)/.installed
+integration-capture: prepared
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not spark' tests/chaos tests/integration tests/contract
 
 # What measures time, after all others.
-integration-alone: $(VENV)/.installed
+integration-alone: prepared
 	$(BIN)/pytest -m alone tests/integration
 
 # What depends on the version of Postgres, on every version; `make test` takes types on the oldest as well, and 17 for all.

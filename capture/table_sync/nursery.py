@@ -11,6 +11,7 @@ import select
 import signal
 import socket
 import struct
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import Pipe
@@ -103,10 +104,14 @@ def _begun(pipe: int, orders: socket.socket) -> int:
 
 def _without_return(life: Callable[[], None]) -> NoReturn:
     """What a forked process does, and nothing of what its parent had planned."""
+    code = 1
     try:
         life()
+        code = 0
+    except BaseException:  # noqa: BLE001 -- nobody above would print it
+        traceback.print_exc()
     finally:
-        os._exit(0)
+        os._exit(code)
 
 
 def _call_oneself(name: str) -> None:

@@ -24,16 +24,25 @@ from schemas.connections import KafkaConfig
 from schemas.identifiers import DestinationName, PipelineName
 
 _REHEARSAL_SECONDS = 300
-_QUIET = "-Xlog:disable -Xlog:all=error:stderr"
+_KEPT = 4
+"""Archives of other environments on this machine that stay; each has 150 MB."""
 
 log = structlog.get_logger(__name__)
 
 
 def spark_runtime() -> SparkRuntime:
     """With everything that has to be fetched or made, which is done once for each machine."""
-    archive = _class_archive()
-    options = f"-XX:SharedArchiveFile={archive} {_QUIET}" if archive is not None else ""
-    return _runtime(options)
+    try:
+        archive = _class_archive()
+    except (OSError, subprocess.SubprocessError) as error:  # such as a cache that may only be read
+        log.warning("spark starts without an archive of its classes", error=type(error).__name__)
+        archive = None
+    return _runtime(_options("SharedArchiveFile", archive) if archive is not None else "")
+
+
+def _options(use: str, archive: Path) -> str:
+    """In quotes, as Spark's launcher takes them: a home folder may have a space in its name."""
+    return f'"-XX:{use}={archive}" -Xlog:disable -Xlog:all=error:stderr'
 
 
 def _runtime(java_options: str) -> SparkRuntime:
@@ -59,17 +68,19 @@ def _class_archive() -> Path | None:
                 check=False,
             )
             unfinished.touch()
+            for old in sorted(target.parent.glob("classes-*.jsa"), key=lambda each: each.stat().st_mtime)[:-_KEPT]:
+                old.unlink(missing_ok=True)
     return target if target.stat().st_size else None
 
 
-def _rehearse(archive: str) -> None:
+def _rehearse(archive: Path) -> None:
     """A session that does a little of all that apply does, and writes down its classes when it ends."""
     config = ApplyConfig(
         pipeline=PipelineName("rehearsal"),
         name=DestinationName("rehearsal"),
         destination=DestinationConfig(type="memory"),
         kafka=KafkaConfig(bootstrap_servers="none:1"),
-        runtime=_runtime(f"-XX:ArchiveClassesAtExit={archive} {_QUIET}"),
+        runtime=_runtime(_options("ArchiveClassesAtExit", archive)),
     )
     spark = spark_session(config)
     rows = spark.createDataFrame([(1, "a", b"b")], "id long, name string, value binary").filter("id > 0")
@@ -80,4 +91,4 @@ def _rehearse(archive: str) -> None:
 
 
 if __name__ == "__main__":
-    _rehearse(sys.argv[1])
+    _rehearse(Path(sys.argv[1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 import sys
@@ -78,5 +79,5 @@ def test_spark_maps_the_archive_of_its_classes(spark: SparkSession) -> None:
 
     process = jvm.java.lang.ProcessHandle.current().pid()
 
-    archive = options.split()[0].removeprefix("-XX:SharedArchiveFile=")
+    archive = shlex.split(options)[0].removeprefix("-XX:SharedArchiveFile=")
     assert archive in Path(f"/proc/{process}/maps").read_text()
