@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Protocol, Self
 
 import structlog
 
@@ -38,6 +38,21 @@ class ReportedToParent(Exception):
     """The parent has the reason; nothing is left to print."""
 
 
+class Child(Protocol):
+    """As much of subprocess.Popen as a stage needs."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Its exit code, if it has ended; below 0: the signal that ended it."""
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
 class Stage:
     """One child process."""
 
@@ -48,15 +63,20 @@ class Stage:
         self._mine, theirs = socket.socketpair()
         self._mine.setblocking(False)
         with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "console", *arguments, "--parent-pipe", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                env=dict(environment),
-                stdin=subprocess.DEVNULL,
-                stderr=errors,
-                start_new_session=True,  # Ctrl-C in the terminal is for the parent, which tells every stage once
-            )
+            self.process = self._begun(arguments, environment, errors, theirs.fileno())
         log.info("stage started", stage=name, pid=self.process.pid)
+
+    def _begun(
+        self, arguments: list[str], environment: Mapping[str, str], errors: IO[bytes] | None, pipe: int
+    ) -> Child:
+        return subprocess.Popen(
+            [sys.executable, "-m", "console", *arguments, "--parent-pipe", str(pipe)],
+            pass_fds=[pipe],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,  # Ctrl-C in the terminal is for the parent, which tells every stage once
+        )
 
     def ended(self) -> bool:
         return self.process.poll() is not None
@@ -66,7 +86,7 @@ class Stage:
 
     def failure(self) -> StageFailed:
         """Why it ended, as it told itself, else as its exit code tells."""
-        code = self.process.returncode
+        code = self.process.wait()
         told = self._told()
         if told is not None:
             return StageFailed(f"{self.name}: {told['reason']}", solution=told["solution"], exit_code=code or _FAILED)

@@ -37,6 +37,7 @@ from schemas.lsn import NOWHERE, Lsn
 from schemas.topics import Topics
 from stores.kafka_log import TopicMissing
 from tests.support.eventually import eventually
+from tests.support.forked_stage import begun
 from tests.support.mirror import Mirror, mirror
 from tests.support.shared_log import shared_log
 
@@ -202,7 +203,7 @@ class Pipeline:
     def _stage(self, verb: str, environment: Mapping[str, str]) -> Stage:
         number = len(list(self.folder.glob(f"{verb}*.log")))
         with (self.folder / f"{verb}{number}.log").open("wb") as log:
-            return Stage(verb, [verb, "-c", str(self.file)], {**os.environ, **environment}, log)
+            return begun(verb, [verb, "-c", str(self.file)], {**os.environ, **environment}, log)
 
     # What can be seen.
 

@@ -1,0 +1,156 @@
+"""Capture as a process that is forked from one that has loaded its modules: a run starts it hundreds of times, and most
+of the CPU of a start goes into imports. From then on it is `penstock capture`, with an environment, a session and a
+pipe to its parent of its own. What must be fresh, because an import reads the environment, is started as users do.
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import functools
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import IO, Any, NoReturn
+
+from console.stages import Child, Stage
+from schemas.failpoints import VARIABLE
+
+_NUMBER = struct.Struct("!i")
+_LOOK_SECONDS = 0.02
+
+
+def begun(name: str, arguments: list[str], environment: Mapping[str, str], errors: IO[bytes]) -> Stage:
+    forked = arguments[0] == "capture" and VARIABLE not in environment
+    return (ForkedStage if forked else Stage)(name, arguments, environment, errors)
+
+
+class ForkedStage(Stage):
+    """A stage whose process is a child of the server's."""
+
+    def _begun(
+        self, arguments: list[str], environment: Mapping[str, str], errors: IO[bytes] | None, pipe: int
+    ) -> Child:
+        assert errors is not None
+        mine, theirs = socket.socketpair()
+        order = json.dumps([arguments, dict(environment)]).encode()
+        server = _server()
+        with theirs:
+            fds = array.array("i", [theirs.fileno(), pipe, errors.fileno()])
+            server.sendmsg([_NUMBER.pack(len(order))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+            server.sendall(order)
+        return ForkedProcess(mine)
+
+
+class ForkedProcess:
+    """Its id, and its exit code when it has one, come over a socket from the server, which is its parent."""
+
+    def __init__(self, told: socket.socket) -> None:
+        self._told = told
+        (self.pid,) = _NUMBER.unpack(told.recv(_NUMBER.size, socket.MSG_WAITALL))
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None and select.select([self._told], [], [], 0)[0]:
+            (self.returncode,) = _NUMBER.unpack(self._told.recv(_NUMBER.size, socket.MSG_WAITALL))
+            self._told.close()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None and not select.select([self._told], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired("penstock capture", timeout or 0)
+        code = self.poll()
+        assert code is not None
+        return code
+
+    def terminate(self) -> None:
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+@functools.cache
+def _server() -> socket.socket:
+    """One for each process of pytest; it ends when that does."""
+    mine, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-c", f"from tests.support.forked_stage import serve; serve({theirs.fileno()})"],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def end() -> None:
+        mine.close()
+        process.wait()
+
+    atexit.register(end)
+    return mine
+
+
+def serve(orders_fd: int) -> None:
+    """The server: begins what it is told to, and tells how it ended."""
+    import capture.run  # noqa: PLC0415 -- not in the process of pytest
+    import capture.table_sync.nursery  # noqa: F401, PLC0415
+    import console.commands.capture  # noqa: F401, PLC0415
+
+    orders = socket.socket(fileno=orders_fd)
+    children: dict[int, socket.socket] = {}
+    while True:
+        if select.select([orders], [], [], _LOOK_SECONDS if children else None)[0]:
+            size, fds, _, _ = socket.recv_fds(orders, _NUMBER.size, 3)
+            if not size:
+                return
+            order = orders.recv(*_NUMBER.unpack(size), socket.MSG_WAITALL)
+            told, pipe, errors = fds
+            pid = os.fork()
+            if pid == 0:
+                orders.close()
+                os.close(told)
+                for other in children.values():
+                    other.close()
+                _live(*json.loads(order), pipe, errors)
+            os.close(pipe)
+            os.close(errors)
+            children[pid] = socket.socket(fileno=told)
+            children[pid].sendall(_NUMBER.pack(pid))
+        for pid in list(children):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                with children.pop(pid) as ends, suppress(OSError):  # the test may not have waited for it
+                    ends.sendall(_NUMBER.pack(os.waitstatus_to_exitcode(status)))
+
+
+def _live(arguments: list[str], environment: dict[str, str], pipe: int, errors: int) -> NoReturn:
+    from console.cli import main  # noqa: PLC0415 -- loaded already
+
+    code: Any = 1
+    try:
+        os.setsid()
+        os.dup2(errors, 2)
+        os.close(errors)
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.argv = ["penstock", *arguments, "--parent-pipe", str(pipe)]
+        main()
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:  # noqa: BLE001 -- as an interpreter does at its end
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else 1)
