@@ -20,6 +20,7 @@ from pyspark.sql import types as T  # noqa: N812 -- Spark's own convention
 
 from apply_spark.destination import Batch, Destination, TableChanges
 from apply_spark.destinations.duckdb import DuckDbDestination
+from apply_spark.destinations.ducklake import DuckLakeDestination, load_extension
 from apply_spark.destinations.memory import MemoryDestination
 from apply_spark.destinations.postgres import PostgresDestination
 from apply_spark.progress import Progress, TableProgress
@@ -99,6 +100,23 @@ class DuckDbPlace:
             return client.execute(statement).fetchall()
 
 
+class DuckLakePlace(DuckDbPlace):
+    """Its metadata in a file."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.options = {"catalog": str(folder / "lake.ducklake"), "data_path": str(folder / "lake_files")}
+
+    def opened(self) -> Destination:
+        return DuckLakeDestination(LAKE, self.options)
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        with duckdb.connect() as client:
+            load_extension(client, "ducklake")
+            client.execute(f"attach 'ducklake:{self.options['catalog']}' as lake; set timezone = 'UTC'")
+            return client.execute(statement).fetchall()
+
+
 class PostgresPlace:
     """A database of its own on the server of the run."""
 
@@ -134,11 +152,13 @@ def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
             return MemoryPlace()
         case "duckdb":
             return DuckDbPlace(request.getfixturevalue("tmp_path"))
+        case "ducklake":
+            return DuckLakePlace(request.getfixturevalue("tmp_path"))
         case _:
             return PostgresPlace(request.getfixturevalue("postgres"))
 
 
-PLACES = ("memory", "duckdb", "postgres")
+PLACES = ("memory", "duckdb", "ducklake", "postgres")
 
 
 def quoted(*names: str) -> str:

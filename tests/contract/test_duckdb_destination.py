@@ -23,6 +23,7 @@ from tests.contract.destination_places import (
     LAKE,
     ORDERS,
     DuckDbPlace,
+    DuckLakePlace,
     a_batch,
     a_progress,
     changes,
@@ -62,24 +63,29 @@ def lake(place: DuckDbPlace) -> Iterator[DuckDbDestination]:
     destination.shutdown()
 
 
-def test_values_of_every_type_read_as_in_postgres(
-    place: DuckDbPlace, lake: DuckDbDestination, spark: SparkSession
-) -> None:
-    table = a_table_of(SAMPLES, key=True)
+@pytest.fixture(params=[DuckDbPlace, DuckLakePlace], ids=["file", "lake"])
+def either(request: pytest.FixtureRequest, tmp_path: Path) -> DuckDbPlace:
+    place: DuckDbPlace = request.param(tmp_path)
+    return place
+
+
+def test_values_of_every_type_read_as_in_postgres(either: DuckDbPlace, spark: SparkSession) -> None:
+    table, lake = a_table_of(SAMPLES, key=True), either.opened()
+    lake.startup()
     lake.drop_table_for_copy(table, a_progress(1, table))
 
     lake.write_table_rows(
         table, from_kafka(spark, table, ["1", *(sample.text for sample in SAMPLES)]), a_progress(2, table)
     )
 
-    ((_, *texts),) = place.texts(table)
+    ((_, *texts),) = either.texts(table)
     assert texts == [sample.duckdb for sample in SAMPLES]
+    lake.shutdown()
 
 
-def test_arrays_hold_the_same_items_as_the_columns_of_their_type(
-    place: DuckDbPlace, lake: DuckDbDestination, spark: SparkSession
-) -> None:
-    table = a_table_of(ARRAYS, key=True)
+def test_arrays_hold_the_same_items_as_the_columns_of_their_type(either: DuckDbPlace, spark: SparkSession) -> None:
+    table, lake = a_table_of(ARRAYS, key=True), either.opened()
+    lake.startup()
     lake.drop_table_for_copy(table, a_progress(1, table))
 
     lake.write_table_rows(
@@ -87,8 +93,9 @@ def test_arrays_hold_the_same_items_as_the_columns_of_their_type(
     )
 
     for number, array in enumerate(ARRAYS):
-        items = place.query(f"select cast(unnest(c{number}) as varchar) from lake.public.types")
+        items = either.query(f"select cast(unnest(c{number}) as varchar) from lake.public.types")
         assert [text for (text,) in items] == [None, *(sample.duckdb for sample in _elements(array))]
+    lake.shutdown()
 
 
 def test_columns_have_the_types_a_reader_expects(place: DuckDbPlace, lake: DuckDbDestination) -> None:
