@@ -79,9 +79,9 @@ class TableProgress:
         if not self.paused:
             return self.phase
         before = f" Before that: {self.phase.reason}" if isinstance(self.phase, Errored) else ""
-        held = self.phase.held if isinstance(self.phase, Errored) else self.phase
+        held, attempt = (self.phase.held, self.phase.attempt) if isinstance(self.phase, Errored) else (self.phase, 0)
         assert isinstance(held, StoredPhase)  # noqa: S101 -- a table that does not move is in no other
-        return Errored(f"Paused.{before}", f"Run `penstock resume {self.table}`.", Retry.MANUAL, self.attempts, held)
+        return Errored(f"Paused.{before}", f"Run `penstock resume {self.table}`.", Retry.MANUAL, attempt, held)
 
     def released(self) -> TableProgress:
         """The table as it was before it was held. One that moved with the others has to catch up with them first."""

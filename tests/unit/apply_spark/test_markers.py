@@ -162,6 +162,17 @@ def test_a_table_that_capture_stopped_is_errored_unless_its_copy_is_newer(at: in
     assert level == (set() if held else {ORDERS})
 
 
+def test_a_pause_outlives_a_new_copy_and_a_new_shape_and_what_was_skipped_does_not() -> None:
+    paused = replace(a_table(), paused=True, skipped=(Position(Lsn(120), 0),))
+    rewritten = SchemaChanged(ORDERS, Position(Lsn(160), 0), SchemaId(6), rewrite=True)
+
+    waiting, _ = after((rewritten,), paused)
+    copied, _ = after((rewritten, STARTED), paused)
+
+    assert (waiting[ORDERS].phase, waiting[ORDERS].paused) == (Init(), True)
+    assert (copied[ORDERS].generation, copied[ORDERS].paused, copied[ORDERS].skipped) == (200, True, ())
+
+
 def test_a_removed_table_is_forgotten() -> None:
     tables, level = after((TableRemoved(ORDERS),), a_table(), a_table(ITEMS))
 
