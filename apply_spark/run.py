@@ -154,6 +154,8 @@ class _Handler:
         self.idle.clear()
         try:
             with self._turn, self._kept():
+                if self.failure is not None:
+                    raise self.failure
                 quiet_since = time.monotonic()
                 while not self._stop.is_set() and time.monotonic() - quiet_since < _QUIET_SECONDS:
                     if self._news():
