@@ -17,13 +17,21 @@ from schemas.control import ApplyCommand, Control, Pause, Resume, Rollback, Skip
 from schemas.errors import DestinationError, LogError
 from schemas.identifiers import DestinationName
 from schemas.phases import Errored, Init, SyncDone
-from stores.kafka_log import Tail
+from stores.kafka_log import KafkaLog, Tail
 
 log = structlog.get_logger(__name__)
 
 
 class CommandRefused(DestinationError):
     """A command that makes no sense for the table as it is."""
+
+
+def first_command_of(kafka: KafkaLog, topic: str, stored: Progress | None) -> int:
+    """After the last one that was done; where none was, the end of the topic.
+
+    A control topic that ends before that place was made anew."""
+    end = kafka.ends([topic])[topic][0]
+    return end if stored is None or stored.control is None else min(stored.control, end)
 
 
 class CommandReader:

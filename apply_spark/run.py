@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from apply_spark.commands import CommandReader
+from apply_spark.commands import CommandReader, first_command_of
 from apply_spark.config import ApplyConfig, Ends
 from apply_spark.copies import CopyReader
 from apply_spark.destination import Destination
@@ -107,7 +107,7 @@ def _query_until(
         )
         checkpoints = Tail(config.kafka, topics.checkpoints, begin)
         stack.callback(checkpoints.close)
-        first_command = _first_command(kafka, topics, stored)
+        first_command = first_command_of(kafka, topics.control, stored)
         control = Tail(config.kafka, topics.control, first_command)
         stack.callback(control.close)
         applier = Applier(destination, stored, parts, first_command)
@@ -284,14 +284,6 @@ def _begin(kafka: KafkaLog, topics: Topics, stored: Progress | None) -> tuple[in
     same_log = any(Checkpoint.decode(record.value or b"").log_id == stored.log_id for record in found)
     begin = max(first, stored.log_offset) if same_log else first
     return begin, replace(stored, log_offset=begin)
-
-
-def _first_command(kafka: KafkaLog, topics: Topics, stored: Progress | None) -> int:
-    """After the last one that was done; where none was, at the end: what was asked before was not asked of this one.
-
-    A control topic that ends before that place was made anew."""
-    end = kafka.ends([topics.control])[topics.control][0]
-    return end if stored is None or stored.control is None else min(stored.control, end)
 
 
 def _wait_for_capture(kafka: KafkaLog, topics: Topics, stop: threading.Event) -> bool:

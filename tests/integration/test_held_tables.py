@@ -83,8 +83,12 @@ def test_others_stay_close_to_the_source_while_a_table_is_held_and_it_catches_up
     pipeline: Pipeline, mirror: PostgresPlace
 ) -> None:
     lag = Lag(pipeline)
-    with psycopg.connect(mirror.dsn, autocommit=True) as there, meanwhile(lag.commit, pause=0.05):
-        eventually(lambda: lag.is_ready("small") and lag.seen > 0, what="the first commits")
+    with (
+        psycopg.connect(mirror.dsn, autocommit=True) as there,
+        meanwhile(lag.commit, pause=0.05),
+        meanwhile(lambda _: lag.look(), pause=0.01),
+    ):
+        eventually(lambda: lag.seen > 0, what="the first commits")
         lag.worst = 0.0
         there.execute("alter table bad rename n to m")
 
@@ -94,12 +98,12 @@ def test_others_stay_close_to_the_source_while_a_table_is_held_and_it_catches_up
         pipeline.sql("insert into bad select i, 0 from generate_series(200, 300) i", "update bad set id = id + 1000")
         released = pipeline.wal_lsn()
         eventually(lambda: pipeline.confirmed_lsn() >= released, what="WAL to be released all the same")
-        eventually(lambda: lag.is_ready("small") and lag.seen > 20, what="others to go on")
+        seen = lag.seen
+        eventually(lambda: lag.seen > seen + 20, what="others to go on")
         assert errored(pipeline), "nobody helped yet"
         there.execute("alter table bad rename m to n")
         done = penstock("rollback", "bad", "-c", str(pipeline.file))
         eventually(lambda: pipeline.known_phase("bad") == "Ready", what="the table to be back")
-        lag.look()
     lag.close()
 
     print(f"{lag.seen} commits meanwhile, the slowest {lag.worst:.2f} s")  # noqa: T201
@@ -120,7 +124,6 @@ def test_a_table_that_time_may_heal_is_tried_again_over_a_restart_and_is_ready_w
         other.execute("lock table bad")
         pipeline.sql("update bad set n = -n", "insert into small values (1)")
         held = eventually(lambda: errored(pipeline, attempt=2), what="a second attempt")
-        told = status(pipeline)
         pipeline.stop_apply()
         attempts = stored(mirror)["phase"]["attempt"]
         pipeline.start_apply()
@@ -131,7 +134,6 @@ def test_a_table_that_time_may_heal_is_tried_again_over_a_restart_and_is_ready_w
 
     assert "LockNotAvailable" in held.reason
     assert held.next_try is not None
-    assert told["next_try"] is not None
     assert stored(mirror)["attempts"] == 0
     pipeline.start_capture()
     assert_equal(pipeline, mirror)
