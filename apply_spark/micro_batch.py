@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -117,7 +118,7 @@ class Applier:
             after = self._after(here, interval, moving)
             try:
                 altered = self._altered(interval, moving)
-                with self._parts.reader.changes(interval, moving) as changes:
+                with _told_where(interval), self._parts.reader.changes(interval, moving) as changes:
                     if changes or altered:
                         self._destination.write_events(Batch(changes, after, altered))
                         failpoint("apply.committed")
@@ -311,7 +312,7 @@ class Applier:
             now = [replace(table, phase=SyncDone(table.lsn)) for table in now]
         after = progress.with_tables(*now).levelled()
         altered = self._altered(interval, tables)
-        with self._parts.reader.changes(interval, tables) as changes:
+        with _told_where(interval), self._parts.reader.changes(interval, tables) as changes:
             if changes or altered:
                 self._destination.write_events(Batch(changes, after, altered))
             else:
@@ -327,6 +328,16 @@ class Applier:
     def _show(self, progress: Progress) -> None:
         """Phases that are not stored: only told."""
         self._parts.feedback.send(progress)
+
+
+@contextmanager
+def _told_where(interval: Interval) -> Iterator[None]:
+    """Whoever is to skip a change has to find it."""
+    try:
+        yield
+    except TableFailed as error:
+        error.reason += f" In the transactions from {interval.start} to before {interval.lsn}."
+        raise
 
 
 def _alteration(shapes: tuple[TableSchema, ...]) -> Alteration:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,9 @@ def test_one_change_is_skipped_and_that_is_remembered_until_a_new_copy(make_pipe
     )
     eventually(lambda: pipeline.known_phase("bad") == "Errored", what="the table to stop")
     position = str(position_of(pipeline, "bad", 2))
+    reason = told(pipeline.file)["reason"]
+    first, last = re.findall("from ([0-9A-F/]+) to before ([0-9A-F/]+)", reason)[0]
+    assert Lsn.parse(first) <= Position.parse(position).commit_lsn < Lsn.parse(last)
     command = ("skip", "bad", "-c", str(pipeline.file), "--position")
     assert_refused(penstock(*command, "0/1/0"), "has passed 0/1/0 already")
 
