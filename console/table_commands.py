@@ -36,9 +36,13 @@ def table_named(text: str) -> TableName:
 def ask(file: Path, table: str, destination: str | None, make: Make) -> None:
     """Sends the command; CommandRefused where it makes sense at none of the destinations that it is for."""
     pipeline = load(file)
-    chosen = pipeline.destination_named(destination) if destination is not None else None
+    if destination is None and pipeline.destinations:
+        chosen, names = None, list(pipeline.destinations)
+    else:
+        chosen = pipeline.destination_named(destination)
+        names = [chosen]
     command = make(table_named(table), chosen)
-    refusals = _refusals(pipeline, command, list(pipeline.destinations) if chosen is None else [chosen])
+    refusals = _refusals(pipeline, command, names)
     told = {name: reason for name, reason in refusals.items() if reason is not None}
     if len(told) == len(refusals):
         raise CommandRefused(" ".join(told.values()))
