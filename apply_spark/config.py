@@ -48,6 +48,14 @@ class ApplyTuning(BaseModel, frozen=True, extra="forbid"):
     progress_interval: timedelta = Field(
         default=timedelta(seconds=30), description="How often progress is stored while nothing is written."
     )
+    retry_first: timedelta = Field(
+        default=timedelta(seconds=10),
+        gt=timedelta(0),
+        description="How long a table waits that is held by an error which time may heal. Doubled with each failure.",
+    )
+    retry_most: timedelta = Field(
+        default=timedelta(minutes=10), gt=timedelta(0), description="How long such a table waits at most."
+    )
     spark: dict[str, str] = Field(default={}, description="Further Spark settings.")
     metrics_port: int | None = Field(default=None, description="Serve Prometheus metrics there. Left out: not served.")
 

@@ -7,6 +7,7 @@ the one of its id. What is read is `schemas.envelope.reader_schema`: plain numbe
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -15,6 +16,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from apply_spark.intervals import Interval
 from schemas.envelope import copy_reader_schema, reader_schema
+from schemas.lsn import Position
 from schemas.wire import HEADER_BYTES, header
 from stores.schema_topic import RegisteredSchema
 
@@ -41,6 +43,13 @@ def within(rows: DataFrame, interval: Interval) -> DataFrame:
         & (F.col("commit_lsn") >= F.lit(int(interval.start)))
         & (F.col("commit_lsn") < F.lit(int(interval.lsn)))
     )
+
+
+def without(rows: DataFrame, positions: Iterable[Position]) -> DataFrame:
+    """All but the rows at these positions."""
+    for lsn, ordinal in positions:
+        rows = rows.where((F.col("commit_lsn") != F.lit(int(lsn))) | (F.col("ordinal") != F.lit(ordinal)))
+    return rows
 
 
 def _is_of(topic: str, schema: RegisteredSchema) -> Column:

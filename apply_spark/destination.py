@@ -75,7 +75,8 @@ class Destination(Protocol):
 
     def write_events(self, batch: Batch) -> None:
         """Makes all alterations, then writes the changes of all tables and the progress. Raises TableFailed where one
-        table cannot be written; then nothing was written, and the batch comes again without that table."""
+        table cannot be written; then nothing was written, and the batch comes again without that table, which is tried
+        again by itself where the reason is an error that is timed."""
 
     def save_progress(self, progress: Progress) -> None:
         """Stores progress alone."""

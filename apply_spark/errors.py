@@ -11,8 +11,14 @@ DestinationError
 |-- DestinationTaken      another apply took over while this one was frozen
 |-- DestinationLocked     somebody else holds the file or the table             (timed)
 |-- DestinationAway       its server does not answer                            (timed)
+|-- DestinationFull       it has no room                                        (timed)
+|-- NotPermitted          its role may not write to a table                     (stops the table, timed)
 |-- TablesHeld            all is copied, except tables that were stopped
-'-- TableFailed           one table cannot be written                           (stops the table)
+|-- PartialRow            a change lacks what only the mirror could have        (stops the table)
+|-- NotHeld               no place for a value, or not for the table            (stops the table)
+'-- TableFailed           one table cannot be written, for one of these reasons (stops the table)
+
+A table that was stopped by an error that is timed is tried again by apply itself; the others wait for a human.
 """
 
 from __future__ import annotations
@@ -80,6 +86,20 @@ class DestinationAway(DestinationError):
 
     retry = Retry.TIMED
     solution = "Start the destination's server, or check its address and the network; then start apply again."
+
+
+class DestinationFull(DestinationError):
+    """The destination has no room for more."""
+
+    retry = Retry.TIMED
+    solution = "Make room at the destination. Apply tries again by itself; `penstock rollback TABLE`: at once."
+
+
+class NotPermitted(DestinationError):
+    """The destination does not let apply do something with a table."""
+
+    retry = Retry.TIMED
+    solution = "Give apply's role the right. Apply tries again by itself; `penstock rollback TABLE`: at once."
 
 
 class TablesHeld(DestinationError):

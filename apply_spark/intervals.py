@@ -126,6 +126,7 @@ def advanced(table: TableProgress, interval: Interval, topic: str) -> TableProgr
         topic_offset=interval.ends.get(topic, table.topic_offset),
         schema_id=taken_on[-1].schema_id if taken_on else table.schema_id,
         ahead=table.ahead[len(taken_on) :],
+        attempts=0,
     )
 
 

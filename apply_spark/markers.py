@@ -26,7 +26,8 @@ def marked(progress: Progress, interval: Interval, level: set[TableName]) -> Pro
         table = tables.get(marker.table)
         match marker:
             case CopyStarted():
-                tables[marker.table] = _begun(marker, interval.epoch)
+                paused = table is not None and table.paused
+                tables[marker.table] = replace(_begun(marker, interval.epoch), paused=paused)
                 level.discard(marker.table)
             case CopyFinished(generation=generation, rows=rows, bytes=size, ends=ends, last=last):
                 if table is not None and table.generation == generation:
@@ -46,7 +47,9 @@ def marked(progress: Progress, interval: Interval, level: set[TableName]) -> Pro
             case TableErrored(position=position, reason=reason, solution=solution):
                 if table is not None and position.commit_lsn >= table.generation:
                     log.error("table stopped by capture", table=str(marker.table), error=reason, solution=solution)
-                    tables[marker.table] = replace(table, phase=Errored(reason, solution, Retry.MANUAL, 1, Init()))
+                    # Of no generation either: nothing but a new copy brings back what capture left out.
+                    stopped = Errored(reason, solution, Retry.MANUAL, 1, Init())
+                    tables[marker.table] = replace(table, phase=stopped, generation=NOWHERE, copy_end=None)
                     level.discard(marker.table)
             case TableRemoved():
                 log.info("table left the publication", table=str(marker.table))

@@ -2,14 +2,17 @@
 
     take(records)     the epoch rule, intervals, and for each: markers, read, fold, write with progress, feedback
     work()            tables that are not level with the others: one piece of a copy, or one interval of a catch-up
+    obey(command)     what an operator asks of a table
 
-A table that fails is marked, in a transaction of its own, and the rest goes on without it.
+A table that fails is marked, in a transaction of its own, and the rest goes on without it. Where time may heal the
+error, the table is tried again in `work()`, later each time.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,6 +20,7 @@ import pyarrow as pa
 import structlog
 from pyspark.sql import SparkSession
 
+from apply_spark.commands import CommandRefused, commanded
 from apply_spark.config import ApplyTuning
 from apply_spark.copies import CopyReader, upserts
 from apply_spark.destination import Alteration, Batch, Destination
@@ -24,18 +28,28 @@ from apply_spark.errors import AnotherShape, RowsMissing, TableFailed
 from apply_spark.feedback import FeedbackSender
 from apply_spark.intervals import Budget, Interval, accepted, advanced, intervals, is_gap
 from apply_spark.markers import marked
-from apply_spark.metrics import APPLIED_LSN, APPLIED_ROWS, COPIED_ROWS, ERRORED_TABLES, INTERVAL_SECONDS, LAG_SECONDS
+from apply_spark.metrics import (
+    APPLIED_LSN,
+    APPLIED_ROWS,
+    COPIED_ROWS,
+    ERRORED_TABLES,
+    INTERVAL_SECONDS,
+    LAG_SECONDS,
+    RETRIES,
+)
 from apply_spark.progress import Progress, TableProgress
 from apply_spark.read import OffsetRange
 from apply_spark.reader import IntervalReader
+from apply_spark.retries import held, is_due
 from apply_spark.rows import ArrowRows
+from schemas.control import ApplyCommand
 from schemas.epochs import EpochRule
-from schemas.errors import LogError, PenstockError, Retry
+from schemas.errors import LogError, PenstockError
 from schemas.evolution import changes as changes_between
 from schemas.evolution import reached
 from schemas.failpoints import failpoint
 from schemas.identifiers import TableName
-from schemas.phases import Catchup, DataSync, Errored, FinishedCopy, Init, StoredPhase, SyncDone, SyncWait
+from schemas.phases import Catchup, DataSync, Errored, FinishedCopy, Init, SyncDone, SyncWait
 from schemas.table import TableSchema
 from schemas.topics import Topics
 from stores.kafka_log import KafkaLog, Record
@@ -56,18 +70,22 @@ class Parts:
     copies: CopyReader
     feedback: FeedbackSender
     tuning: ApplyTuning
+    clock: Callable[[], int] = lambda: time.time_ns() // 1000
+    """Microseconds since 1970."""
 
 
 class Applier:
     """Moves one destination forward. `progress` is what it holds; what is stored may lag behind by empty intervals."""
 
-    def __init__(self, destination: Destination, stored: Progress | None, parts: Parts) -> None:
+    def __init__(self, destination: Destination, stored: Progress | None, parts: Parts, control: int = 0) -> None:
+        """`control` is the first command to do, where none is stored."""
         self._destination = destination
         self._parts = parts
         self._budget = Budget(parts.tuning.interval_rows, int(parts.tuning.interval_bytes))
         self._saved_at = time.monotonic()
         self._rule = EpochRule(stored.epoch if stored else None)
-        self.progress = stored
+        self._control = control
+        self.progress = replace(stored, control=control) if stored is not None else None
 
     def take(self, records: Iterable[Record]) -> None:
         """Applies new checkpoint records. Records that were taken before are passed over."""
@@ -83,7 +101,7 @@ class Applier:
         if before is None or before.log_id != interval.log_id:
             if before is not None:
                 log.warning("topics were recreated, waiting for new copies", log_id=interval.log_id)
-            before = Progress.fresh(interval.log_id)
+            before = replace(Progress.fresh(interval.log_id), control=self._control)
         level = {name for name, table in before.tables.items() if table.log_offset == before.log_offset}
         here = marked(before, interval, level)
         moving = [table for name, table in here.tables.items() if name in level and table.moves]
@@ -100,7 +118,7 @@ class Applier:
             after = self._after(here, interval, moving)
             try:
                 altered = self._altered(interval, moving)
-                with self._parts.reader.changes(interval, moving) as changes:
+                with _told_where(interval), self._parts.reader.changes(interval, moving) as changes:
                     if changes or altered:
                         self._destination.write_events(Batch(changes, after, altered))
                         failpoint("apply.committed")
@@ -140,24 +158,50 @@ class Applier:
     def _reached(self, progress: Progress) -> None:
         self.progress = progress
         self._parts.feedback.send(progress)
-        errored = sum(isinstance(table.phase, Errored) for table in progress.tables.values())
+        errored = sum(isinstance(table.shown, Errored) for table in progress.tables.values())
         ERRORED_TABLES.labels(self._destination.name).set(errored)
         APPLIED_LSN.labels(self._destination.name).set(progress.lsn)
 
     def _held(self, here: Progress, table: TableName, error: PenstockError) -> Progress:
         """The table stays where it is, with the reason; the others go on."""
-        held = here.tables[table].phase
-        assert isinstance(held, StoredPhase)  # noqa: S101 -- only stored phases take part in a batch
-        log.error("table stopped", table=str(table), error=error.reason, solution=error.solution)
-        phase = Errored(error.reason, error.solution, Retry.MANUAL, 1, held)
+        phase = held(here.tables[table], error, self._parts.clock(), self._parts.tuning)
+        log.error(
+            "table stopped",
+            table=str(table),
+            error=error.reason,
+            solution=error.solution,
+            retry=error.retry.value,
+            attempt=phase.attempt,
+        )
         return here.errored(table, phase)
+
+    def obey(self, offset: int, command: ApplyCommand | None) -> None:
+        """Does the command at this place of the control topic, if it was not done before; None: it is for others."""
+        if offset < self._control:
+            return
+        self._control = offset + 1
+        if self.progress is None:
+            if command is not None:
+                log.warning("command refused", table=str(command.table), error="No table is known here yet.")
+            return
+        after = replace(self.progress, control=self._control)
+        if command is None:
+            self.progress = after
+            return
+        try:
+            after = commanded(after, command)
+        except CommandRefused as refused:
+            log.warning("command refused", table=str(command.table), error=refused.reason, solution=refused.solution)
+        self._destination.save_progress(after)
+        self._saved_at = time.monotonic()
+        self._reached(after)
 
     # Tables that are not level with the destination.
 
     def work(self, interrupted: Callable[[], bool]) -> None:
         """Copies and catch-ups: one piece in any case, so that no load starves them; more until `interrupted`."""
         while self.progress is not None:
-            progress = self.progress
+            progress = self.progress = self._tried_again(self.progress)
             piece = self._next_piece(progress)
             if piece is None:
                 return
@@ -170,9 +214,18 @@ class Applier:
             if interrupted():
                 return
 
+    def _tried_again(self, progress: Progress) -> Progress:
+        """Releases the tables that are due. It is stored once they have moved or failed: a crash before costs a try."""
+        now, tuning = self._parts.clock(), self._parts.tuning
+        due = [table for table in progress.tables.values() if is_due(table, now, tuning)]
+        for table in due:
+            log.info("table is tried again", table=str(table.table), attempt=table.attempts)
+            RETRIES.labels(self._destination.name).inc()
+        return progress.with_tables(*[table.released() for table in due]).levelled() if due else progress
+
     def _next_piece(self, progress: Progress) -> Callable[[], None] | None:
         """Small copies first; then the tables that are furthest behind, together; large copies piece by piece."""
-        tables = progress.tables.values()
+        tables = [table for table in progress.tables.values() if not table.paused]
         copying = [t for t in tables if isinstance(t.phase, Init | DataSync) and t.copy_end is not None]
         for table in copying:
             if table.copy_rows <= self._piece(table):
@@ -229,7 +282,7 @@ class Applier:
         return max(1, min(self._budget.rows, self._budget.bytes * table.copy_rows // table.copy_bytes))
 
     def _copied(self, progress: Progress, table: TableProgress, end: int, copied: int) -> Progress:
-        now = replace(table, copy_offset=end, copied=copied)
+        now = replace(table, copy_offset=end, copied=copied, attempts=0)
         if end == table.copy_end:
             if copied != table.copy_rows:
                 raise TableFailed(
@@ -259,7 +312,7 @@ class Applier:
             now = [replace(table, phase=SyncDone(table.lsn)) for table in now]
         after = progress.with_tables(*now).levelled()
         altered = self._altered(interval, tables)
-        with self._parts.reader.changes(interval, tables) as changes:
+        with _told_where(interval), self._parts.reader.changes(interval, tables) as changes:
             if changes or altered:
                 self._destination.write_events(Batch(changes, after, altered))
             else:
@@ -275,6 +328,16 @@ class Applier:
     def _show(self, progress: Progress) -> None:
         """Phases that are not stored: only told."""
         self._parts.feedback.send(progress)
+
+
+@contextmanager
+def _told_where(interval: Interval) -> Iterator[None]:
+    """Whoever is to skip a change has to find it."""
+    try:
+        yield
+    except TableFailed as error:
+        error.reason += f" In the transactions from {interval.start} to before {interval.lsn}."
+        raise
 
 
 def _alteration(shapes: tuple[TableSchema, ...]) -> Alteration:

@@ -11,10 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from schemas.errors import Retry
 from schemas.feedback import TableReport
 from schemas.identifiers import Epoch, LogId, SchemaId, TableName
 from schemas.lsn import NOWHERE, Lsn, Position
-from schemas.phases import Errored, Phase, Ready, SyncDone, phase_from_json, phase_to_json
+from schemas.phases import Errored, Phase, Ready, StoredPhase, SyncDone, phase_from_json, phase_to_json
+
+_CONTROL = "control"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,12 @@ class TableProgress:
     last_snapshot: Lsn = NOWHERE
     ahead: tuple[ShapeAhead, ...] = ()
     """Shapes that the log has told of, and that the table takes on when it comes to their positions, in order."""
+    attempts: int = 0
+    """How often in a row it has failed, since it last moved."""
+    paused: bool = False
+    """Somebody asked that it stands still: whatever its phase is, it does not move."""
+    skipped: tuple[Position, ...] = ()
+    """What it was told to pass over, and so lacks, since its copy."""
 
     def shapes_before(self, lsn: Lsn) -> tuple[ShapeAhead, ...]:
         """Those that the table takes on if it goes on to `lsn`."""
@@ -62,19 +71,41 @@ class TableProgress:
     @property
     def moves(self) -> bool:
         """Whether the table takes part in intervals, given that it stands where the destination stands."""
-        return isinstance(self.phase, Ready | SyncDone)
+        return not self.paused and isinstance(self.phase, Ready | SyncDone)
+
+    @property
+    def shown(self) -> Phase:
+        """The phase as others see it: a table that is paused is held, with that as its reason."""
+        if not self.paused:
+            return self.phase
+        before = f" Before that: {self.phase.reason}" if isinstance(self.phase, Errored) else ""
+        held, attempt = (self.phase.held, self.phase.attempt) if isinstance(self.phase, Errored) else (self.phase, 0)
+        assert isinstance(held, StoredPhase)  # noqa: S101 -- a table that does not move is in no other
+        return Errored(f"Paused.{before}", f"Run `penstock resume {self.table}`.", Retry.MANUAL, attempt, held)
+
+    def released(self) -> TableProgress:
+        """The table as it was before it was held. One that moved with the others has to catch up with them first."""
+        phase = self.phase.held if isinstance(self.phase, Errored) else self.phase
+        return replace(self, phase=SyncDone(self.lsn) if isinstance(phase, Ready) else phase)
 
     def report(self) -> TableReport:
-        return TableReport(self.table, self.phase, self.lsn, self.generation, self.copied)
+        return TableReport(self.table, self.shown, self.lsn, self.generation, self.copied, self.paused, self.skipped)
 
-    def to_json(self) -> str:
+    def to_json(self, **further: int) -> str:
         fields: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
         ahead = [[*shape.position, shape.schema_id] for shape in self.ahead]
-        return json.dumps(fields | {"table": list(self.table), "phase": phase_to_json(self.phase), "ahead": ahead})
+        encoded = {
+            "table": list(self.table),
+            "phase": phase_to_json(self.phase),
+            "ahead": ahead,
+            "skipped": [str(position) for position in self.skipped],
+        }
+        return json.dumps(fields | encoded | further)
 
     @classmethod
     def from_json(cls, text: str) -> TableProgress:
-        fields = json.loads(text)
+        """What versions before did not write has its default."""
+        fields = {name: value for name, value in json.loads(text).items() if name != _CONTROL}
         fields["table"] = TableName(*fields["table"])
         fields["phase"] = phase_from_json(fields["phase"])
         for name in ("generation", "lsn", "last_snapshot"):
@@ -83,6 +114,7 @@ class TableProgress:
             ShapeAhead(Position(Lsn(lsn), ordinal), SchemaId(schema_id))
             for lsn, ordinal, schema_id in fields.get("ahead", ())
         )
+        fields["skipped"] = tuple(Position.parse(each) for each in fields.get("skipped", ()))
         return cls(**fields)
 
 
@@ -96,6 +128,8 @@ class Progress:
     log_offset: int
     commit_ts: int
     tables: Mapping[TableName, TableProgress]
+    control: int | None = None
+    """The next command to do. None: nothing before the end of the control topic is meant for this destination."""
 
     @classmethod
     def fresh(cls, log_id: LogId) -> Progress:
@@ -105,7 +139,8 @@ class Progress:
     def restored(cls, head: tuple[Any, ...], tables: Iterable[str]) -> Progress:
         """From what `stored` gave."""
         log_id, lsn, epoch, log_offset, commit_ts = head
-        found = [TableProgress.from_json(text) for text in tables]
+        texts = list(tables)
+        found = [TableProgress.from_json(text) for text in texts]
         return cls(
             log_id=LogId(log_id),
             lsn=Lsn(int(lsn)),
@@ -113,15 +148,17 @@ class Progress:
             log_offset=log_offset,
             commit_ts=commit_ts,
             tables={table.table: table for table in found},
+            control=next((json.loads(text).get(_CONTROL) for text in texts), None),
         )
 
     def stored(self) -> tuple[list[Any], list[list[str]]]:
         """As plain values for a destination to keep: log id, LSN, epoch, offset, time; and schema, name and JSON of
-        each table, each as a list."""
+        each table, each as a list. Commands are about tables, so which are done stands with each of these."""
         tables = self.tables.values()
+        further = {} if self.control is None else {_CONTROL: self.control}
         return (
             [self.log_id, int(self.lsn), self.epoch, self.log_offset, self.commit_ts],
-            [[t.table.schema for t in tables], [t.table.name for t in tables], [t.to_json() for t in tables]],
+            [[t.table.schema for t in tables], [t.table.name for t in tables], [t.to_json(**further) for t in tables]],
         )
 
     def with_tables(self, *changed: TableProgress) -> Progress:
@@ -148,4 +185,4 @@ class Progress:
         return replace(moved, log_offset=log_offset)
 
     def errored(self, table: TableName, errored: Errored) -> Progress:
-        return self.with_tables(replace(self.tables[table], phase=errored))
+        return self.with_tables(replace(self.tables[table], phase=errored, attempts=errored.attempt))

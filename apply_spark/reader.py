@@ -13,19 +13,21 @@ from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
+import structlog
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
 from apply_spark.arrow_decode import ArrowDecoder, is_chosen, raw_here
 from apply_spark.decode import decoded, within
+from apply_spark.decode import without as without_in_spark
 from apply_spark.destination import TableChanges
 from apply_spark.errors import RecordDamaged, RowsMissing, TableFailed, TopicCut
 from apply_spark.fold import Contents, contents_columns, fold, is_simple, latest
 from apply_spark.intervals import Budget, Interval
 from apply_spark.progress import TableProgress
 from apply_spark.read import OffsetRange, checked, raw_records
-from apply_spark.records import contents, each_once, records, since
+from apply_spark.records import contents, each_once, records, since, without
 from apply_spark.records import within as records_within
 from apply_spark.reshape import Shapes
 from apply_spark.rows import ArrowRows, Rows, SparkRows
@@ -38,6 +40,8 @@ from schemas.table import TableSchema
 from schemas.topics import Topics
 from stores.kafka_log import KafkaLog
 from stores.schema_topic import SchemaTopic
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,10 @@ class IntervalReader:
         whole = {part: _all_there(part, rows) for part, rows in self._records(interval, parts, ranges)}
         for table in dict.fromkeys(part.table for part in parts):
             shapes = self.shapes(interval, table)
-            new = [(part, since(rows, table.lsn)) for part, rows in whole.items() if part.table is table]
+            skipped = _skipped(table, interval)
+            new = [
+                (part, without(since(rows, table.lsn), skipped)) for part, rows in whole.items() if part.table is table
+            ]
             new = [(part, rows) for part, rows in new if rows.num_rows]  # what the table holds may be of another shape
             if not new:
                 continue
@@ -154,14 +161,21 @@ class IntervalReader:
         ]
         measured = list(zip(parts, frames, _measure(frames), strict=True))
         for table in dict.fromkeys(part.table for part in parts):
-            mine = [each for each in measured if each[0].table is table]
+            mine = [
+                (part, _since(_complete(part, frame, found), table, interval), found)
+                for part, frame, found in measured
+                if part.table is table
+            ]
+            skipped = _skipped(table, interval)
+            if skipped:  # what is left is another thing than what was measured
+                mine = [(part, without_in_spark(frame, skipped), found) for part, frame, found in mine]
+                again = _measure([frame for _, frame, _ in mine])
+                mine = [(part, frame, found) for (part, frame, _), found in zip(mine, again, strict=True)]
             shapes = self.shapes(interval, table)
             new = [
-                frame
-                for part, frame, found in mine
-                for frame in shapes.reshape_in_spark(
-                    _since(_complete(part, frame, found), table, interval), self._schema(part.moved.schema_id)
-                )
+                reshaped
+                for part, frame, _ in mine
+                for reshaped in shapes.reshape_in_spark(frame, self._schema(part.moved.schema_id))
             ]
             if not new:
                 continue
@@ -169,6 +183,14 @@ class IntervalReader:
             found = _together([contents for _, _, contents in mine], table.lsn)
             folded = fold(rows, shapes.last, found)
             yield TableChanges(shapes.last, found.truncated_at is not None, SparkRows(folded), found.partial > 0)
+
+
+def _skipped(table: TableProgress, interval: Interval) -> list[Position]:
+    """What the table is told to pass over in the interval."""
+    found = [position for position in table.skipped if interval.start <= position.commit_lsn < interval.lsn]
+    for position in found:
+        log.warning("change skipped", table=str(table.table), position=str(position))
+    return found
 
 
 def _all_there(part: _Part, rows: pa.Table) -> pa.Table:

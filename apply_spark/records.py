@@ -6,6 +6,8 @@ every window.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +37,14 @@ def within(rows: pa.Table, interval: Interval) -> pa.Table:
 
 def since(rows: pa.Table, lsn: Lsn) -> pa.Table:
     return _where(rows, pc.greater_equal(rows["commit_lsn"], int(lsn)))
+
+
+def without(rows: pa.Table, positions: Iterable[Position]) -> pa.Table:
+    """All but the rows at these positions."""
+    for lsn, ordinal in positions:
+        there = pc.and_(pc.equal(rows["commit_lsn"], int(lsn)), pc.equal(rows["ordinal"], ordinal))
+        rows = _where(rows, pc.invert(there))
+    return rows
 
 
 def each_once(rows: pa.Table) -> pa.Table:

@@ -10,8 +10,8 @@ import json
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
 import structlog
@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from apply_spark.commands import CommandReader, first_command_of
 from apply_spark.config import ApplyConfig, Ends
 from apply_spark.copies import CopyReader
 from apply_spark.destination import Destination
@@ -28,7 +29,7 @@ from apply_spark.errors import SparkEnded, TablesHeld
 from apply_spark.feedback import FeedbackSender
 from apply_spark.intervals import Budget
 from apply_spark.micro_batch import Applier, Parts
-from apply_spark.progress import Progress
+from apply_spark.progress import Progress, TableProgress
 from apply_spark.read import kafka_options
 from apply_spark.reader import IntervalReader
 from apply_spark.session import spark_session
@@ -106,7 +107,11 @@ def _query_until(
         )
         checkpoints = Tail(config.kafka, topics.checkpoints, begin)
         stack.callback(checkpoints.close)
-        handler = _Handler(Applier(destination, stored, parts), checkpoints, begin, stop)
+        first_command = first_command_of(kafka, topics.control, stored)
+        control = Tail(config.kafka, topics.control, first_command)
+        stack.callback(control.close)
+        applier = Applier(destination, stored, parts, first_command)
+        handler = _Handler(applier, checkpoints, CommandReader(control, config.name), begin, stop)
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-query-"))
         query = _start(spark, config, topics.checkpoints, begin, handler, scratch)
         stack.callback(query.stop)
@@ -128,11 +133,16 @@ class _Handler:
     """What Spark calls for each micro-batch. An error is kept: on its way through the JVM it would lose its type.
 
     The batch says that there are new checkpoints. They are read here, which costs less than one more Spark job, and as
-    long as more come the batch goes on: Spark writes two files for each, which takes longer than a small interval."""
+    long as more come the batch goes on: Spark writes two files for each, which takes longer than a small interval.
+    Commands and tables that are to be tried again do not wait for checkpoints: between batches, `tend` sees to them."""
 
-    def __init__(self, applier: Applier, checkpoints: Tail, begin: int, stop: threading.Event) -> None:
+    def __init__(
+        self, applier: Applier, checkpoints: Tail, commands: CommandReader, begin: int, stop: threading.Event
+    ) -> None:
         self.applier = applier
         self._checkpoints = checkpoints
+        self._commands = commands
+        self._turn = threading.Lock()
         self._stop = stop
         self._next_offset = begin
         self._waiting: list[Record] = []
@@ -143,19 +153,41 @@ class _Handler:
     def __call__(self, _batch: DataFrame, _number: int) -> None:
         self.idle.clear()
         try:
-            quiet_since = time.monotonic()
-            while not self._stop.is_set() and time.monotonic() - quiet_since < _QUIET_SECONDS:
-                if self._news():
-                    records, self._waiting = self._waiting, []
-                    self.applier.take(records)
-                    quiet_since = time.monotonic()
-                self.applier.work(self._news)
-                self._stop.wait(0 if self._waiting else _POLL_SECONDS)
+            with self._turn, self._kept():
+                if self.failure is not None:
+                    raise self.failure
+                quiet_since = time.monotonic()
+                while not self._stop.is_set() and time.monotonic() - quiet_since < _QUIET_SECONDS:
+                    if self._news():
+                        records, self._waiting = self._waiting, []
+                        self.applier.take(records)
+                        quiet_since = time.monotonic()
+                    self._do_what_is_due()
+                    self._stop.wait(0 if self._waiting else _POLL_SECONDS)
+        finally:
+            self.idle.set()
+
+    def tend(self) -> None:
+        """What is due without a new checkpoint, unless a batch is under way, which does the same."""
+        if self._turn.acquire(blocking=False):
+            try:
+                with self._kept():
+                    self._do_what_is_due()
+            finally:
+                self._turn.release()
+
+    def _do_what_is_due(self) -> None:
+        for offset, command in self._commands.new():
+            self.applier.obey(offset, command)
+        self.applier.work(self._news)
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        try:
+            yield
         except BaseException as error:
             self.failure = error
             raise
-        finally:
-            self.idle.set()
 
     def _news(self) -> bool:
         """Whether something waits that is more urgent than a copy."""
@@ -189,29 +221,40 @@ def _start(
 
 def _is_complete(kafka: KafkaLog, topic: str, progress: Progress | None) -> bool:
     """Whether capture's last word is that every table is copied, and the destination has all that it says."""
-    if progress is None or not all(isinstance(table.phase, Ready | Errored) for table in progress.tables.values()):
+    if progress is None or not all(_is_settled(table) for table in progress.tables.values()):
         return False
     last = next(iter(kafka.last(topic, 1)), None)
     if last is None or last.key != COMPLETES or last.offset >= progress.log_offset:
         return False
     if Checkpoint.decode(last.value or b"").log_id != progress.log_id:
         return False
-    held = sorted(str(name) for name, table in progress.tables.items() if isinstance(table.phase, Errored))
+    held = sorted(str(name) for name, table in progress.tables.items() if isinstance(table.shown, Errored))
     if held:
         raise TablesHeld(f"Every table is copied and applied, except {', '.join(held)}.")
     log.info("every table is copied and applied, ending")
     return True
 
 
+def _is_settled(table: TableProgress) -> bool:
+    """Whether it is at its end, or held until somebody helps."""
+    match table.shown:
+        case Ready() | Errored(next_try=None):
+            return True
+        case _:
+            return False
+
+
 def _watch(query: StreamingQuery, handler: _Handler, stop: threading.Event, over: Callable[[], bool]) -> None:
-    while query.isActive and not stop.is_set():
+    while query.isActive and not stop.is_set() and handler.failure is None:
         stop.wait(_WAIT_SECONDS)
+        with suppress(Exception):  # it is kept
+            handler.tend()
         if over():
             return
     if stop.is_set():
         handler.idle.wait()
         return
-    if isinstance(handler.failure, PenstockError):
+    if isinstance(handler.failure, PenstockError | Py4JNetworkError | ConnectionRefusedError):
         raise handler.failure
     if handler.failure is not None:
         raise QueryFailed(f"A batch failed with {type(handler.failure).__name__}.") from handler.failure
@@ -246,7 +289,7 @@ def _begin(kafka: KafkaLog, topics: Topics, stored: Progress | None) -> tuple[in
 def _wait_for_capture(kafka: KafkaLog, topics: Topics, stop: threading.Event) -> bool:
     """Apply may be started first: it waits until capture has made the topics. False: told to stop meanwhile."""
     told = False
-    wanted = {topics.checkpoints, topics.schemas, topics.feedback}
+    wanted = {topics.checkpoints, topics.schemas, topics.feedback, topics.control}
     while not stop.is_set():
         if wanted <= kafka.topics():
             return True

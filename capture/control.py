@@ -12,7 +12,7 @@ import structlog
 from confluent_kafka import OFFSET_BEGINNING
 
 from schemas.acknowledge import AcknowledgeConfig
-from schemas.control import Command, Control, SwitchPolicy
+from schemas.control import CaptureCommand, Control, SwitchPolicy
 from schemas.errors import LogError
 from stores.kafka_log import KafkaLog, Tail
 
@@ -26,16 +26,17 @@ class ControlReader:
         self._tail = tail
         self.next_offset = next_offset
 
-    def new(self) -> Iterator[Command]:
-        """Commands to do. One is done when the caller asks for the next."""
+    def new(self) -> Iterator[CaptureCommand]:
+        """Commands to do; those that are for apply are passed over. One is done when the caller asks for the next."""
         for record in self._tail.new():
             try:
                 control = Control.decode(record.value or b"")
             except LogError as error:
                 log.warning("command not understood", offset=record.offset, error=error.reason)
             else:
-                log.info("command received", name=type(control.command).__name__, command=control.id)
-                yield control.command
+                if isinstance(control.command, CaptureCommand):
+                    log.info("command received", name=type(control.command).__name__, command=control.id)
+                    yield control.command
             self.next_offset = record.offset + 1
 
 

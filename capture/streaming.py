@@ -51,7 +51,7 @@ from capture.transcode.choose import chosen_path
 from capture.transcode.contract import PumpedTable
 from capture.transcode.updates import InPlace, Move, settle
 from schemas.checkpoint import CopyStarted, Marker, Moved, SchemaChanged, TableErrored
-from schemas.control import Command, Resync, SwitchPolicy
+from schemas.control import CaptureCommand, Resync, SwitchPolicy
 from schemas.envelope import Op
 from schemas.identifiers import TableName
 from schemas.lsn import Lsn, Position
@@ -170,7 +170,7 @@ class Stream:
         ACKNOWLEDGED_LAG.set(max(0, self._pump.safe - self._acknowledgement.flushed))
         self._pulse.beat()
 
-    def _do(self, command: Command) -> None:
+    def _do(self, command: CaptureCommand) -> None:
         match command:
             case Resync(table=table):
                 self._desk.request(table)

@@ -14,7 +14,7 @@ from stores.kafka_log import BrokerUnreachable, KafkaLog, TopicMissing, durable_
 
 
 def send_command(pipeline: Config, command: Command) -> str:
-    """Returns the command's id when Kafka has it. Capture does it when it reads it: at once, or when it starts."""
+    """Returns the command's id when Kafka has it. The stage that it is for does it at once, or when it starts."""
     topic = Topics(pipeline.pipeline).control
     with KafkaLog(pipeline.kafka) as log:
         if topic not in log.topics():

@@ -3,6 +3,7 @@
 PenstockError
 |-- ConfigError        (schemas)  a file, a key, a value
 |-- StageFailed        a child of `penstock run` ended; has its exit code
+|-- CommandRefused     a command makes no sense for a table as it is
 |-- NotYetThere        `penstock wait` waited long enough
 '-- NotEqual           source and destination differ
 """
@@ -20,6 +21,12 @@ class StageFailed(PenstockError):
     def __init__(self, reason: str, *, exit_code: int = 1, solution: str | None = None) -> None:
         super().__init__(reason, solution=solution)
         self.exit_code = exit_code
+
+
+class CommandRefused(PenstockError):
+    """What was asked of a table makes no sense at any destination."""
+
+    solution = "Run `penstock status`: it has the phase of each table, and why one is held."
 
 
 class NotYetThere(PenstockError):

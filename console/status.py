@@ -12,6 +12,8 @@ What is measured:
   since the oldest checkpoint looked at, which is then a lower bound.
 - `rows_on_kafka` of a table that waits for its copy: records on the copy topic so far. `copy_share` and
   `copy_seconds_left` of a copy that is under way: see console/copy_progress.py.
+- `attempt` of a table that is held: how often in a row it has failed; 0 where it is only paused. `next_try`: when apply
+  tries it again, by the clock of its host; null where it waits for a human.
 - `wal_growth_bytes_per_second`: see console/forecast.py. `wal_limit_seconds`: what is left until
   max_slot_wal_keep_size, divided by it; null where that would never be reached, and where too little was seen yet.
 - The clock is the source's, because commit times are; where the source does not answer, this machine's.
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any, assert_never
 
 from capture.slot_wal import CAPTURE, seconds_to_limit
@@ -198,6 +201,11 @@ def _table(report: TableReport, topics: Topics, log: LogState, wal: Lsn | None, 
         "lag_seconds": _table_seconds(report.lsn, topic, log, now) if started else None,
         "reason": errored.reason if errored is not None else None,
         "solution": errored.solution if errored is not None else None,
+        "attempt": errored.attempt if errored is not None else None,
+        "next_try": _moment(errored.next_try if errored is not None else None),
+        "next_try_seconds": _left(errored.next_try if errored is not None else None, now),
+        "paused": report.paused,
+        "skipped": [str(position) for position in report.skipped],
     }
 
 
@@ -248,6 +256,16 @@ def _out_of_sight(lsn: Lsn, log: LogState) -> bool:
 
 def _age(moment: int, now: int) -> float:
     return round(max(0, now - moment) / _MICROSECONDS, 3)
+
+
+def _left(moment: int | None, now: int) -> float | None:
+    return None if moment is None else round(max(0, moment - now) / _MICROSECONDS, 3)
+
+
+def _moment(microseconds: int | None) -> str | None:
+    if microseconds is None:
+        return None
+    return datetime.fromtimestamp(microseconds / _MICROSECONDS, UTC).isoformat(timespec="seconds")
 
 
 def _behind(wal: Lsn | None, lsn: Lsn | None) -> int | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias, assert_never
+from typing import Any, TypeAlias, assert_never
 
 from schemas.acknowledge import AcknowledgeConfig
-from schemas.identifiers import TableName
+from schemas.identifiers import DestinationName, TableName
+from schemas.lsn import Position
 from schemas.wire import FixedCodec, NotOurRecord, schema_id_of
 
 
@@ -24,7 +25,42 @@ class SwitchPolicy:
     wanted: AcknowledgeConfig | None
 
 
-Command: TypeAlias = Resync | SwitchPolicy
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """Let a table that is held by an error try again, at once. `destination` None, here and below: at all of them."""
+
+    table: TableName
+    destination: DestinationName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Hold a table where it stands until it is resumed."""
+
+    table: TableName
+    destination: DestinationName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Let a paused table go on."""
+
+    table: TableName
+    destination: DestinationName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Let a table that is held by an error pass over the change at this position."""
+
+    table: TableName
+    position: Position
+    destination: DestinationName | None = None
+
+
+CaptureCommand: TypeAlias = Resync | SwitchPolicy
+ApplyCommand: TypeAlias = Rollback | Pause | Resume | Skip
+Command: TypeAlias = CaptureCommand | ApplyCommand
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +78,16 @@ class Control:
                 policy = wanted.policy.value if wanted is not None else None
                 max_wal = wanted.max_wal if wanted is not None else None
                 return _SWITCH_POLICY.encode({"id": self.id, "policy": policy, "max_wal": max_wal})
+            case Rollback() | Pause() | Resume() | Skip() as command:
+                return _TABLE_COMMAND.encode(
+                    {
+                        "id": self.id,
+                        "command": type(command).__name__.lower(),
+                        "table": list(command.table),
+                        "destination": command.destination,
+                        "position": str(command.position) if isinstance(command, Skip) else None,
+                    }
+                )
             case _:
                 assert_never(self.command)
 
@@ -50,8 +96,26 @@ class Control:
         if schema_id_of(record) == _SWITCH_POLICY.id:
             value = _SWITCH_POLICY.decode(record)
             return cls(value["id"], SwitchPolicy(_policy(value["policy"], value["max_wal"])))
+        if schema_id_of(record) == _TABLE_COMMAND.id:
+            value = _TABLE_COMMAND.decode(record)
+            return cls(value["id"], _table_command(value))
         value = _RESYNC.decode(record)
         return cls(value["id"], Resync(TableName(*value["table"])))
+
+
+def _table_command(value: dict[str, Any]) -> ApplyCommand:
+    table, destination = TableName(*value["table"]), value["destination"]
+    match value["command"]:
+        case "rollback":
+            return Rollback(table, destination)
+        case "pause":
+            return Pause(table, destination)
+        case "resume":
+            return Resume(table, destination)
+        case "skip" if value["position"] is not None:
+            return Skip(table, Position.parse(value["position"]), destination)
+        case _:
+            raise NotOurRecord("A command asks something of a table that this version of penstock does not know.")
 
 
 def _policy(policy: str | None, max_wal: int | None) -> AcknowledgeConfig | None:
@@ -82,6 +146,19 @@ _SWITCH_POLICY = FixedCodec(
             {"name": "id", "type": "string"},
             {"name": "policy", "type": ["null", "string"]},
             {"name": "max_wal", "type": ["null", "long"]},
+        ],
+    }
+)
+_TABLE_COMMAND = FixedCodec(
+    {
+        "type": "record",
+        "name": "TableCommand",
+        "fields": [
+            {"name": "id", "type": "string"},
+            {"name": "command", "type": "string"},
+            {"name": "table", "type": {"type": "array", "items": "string"}},
+            {"name": "destination", "type": ["null", "string"]},
+            {"name": "position", "type": ["null", "string"]},
         ],
     }
 )

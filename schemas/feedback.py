@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from schemas.identifiers import DestinationName, LogId, TableName
-from schemas.lsn import Lsn
+from schemas.lsn import Lsn, Position
 from schemas.phases import Phase, phase_from_json, phase_to_json
 from schemas.wire import FixedCodec
 
@@ -20,6 +21,41 @@ class TableReport:
     lsn: Lsn
     generation: Lsn
     rows_copied: int
+    paused: bool = False
+    """Held because somebody asked for it; the phase is Errored then, and says so."""
+    skipped: tuple[Position, ...] = ()
+    """What the table was told to pass over, and so lacks."""
+
+    def _told(self) -> str:
+        """The phase, and what readers of the version before pass over."""
+        told = phase_to_json(self.phase)
+        if self.paused:
+            told["paused"] = True
+        if self.skipped:
+            told["skipped"] = [str(position) for position in self.skipped]
+        return json.dumps(told)
+
+    def encoded(self) -> dict[str, Any]:
+        return {
+            "table": list(self.table),
+            "phase": self._told(),
+            "lsn": self.lsn,
+            "generation": self.generation,
+            "rows_copied": self.rows_copied,
+        }
+
+    @classmethod
+    def decoded(cls, value: dict[str, Any]) -> TableReport:
+        told = json.loads(value["phase"])
+        return cls(
+            table=TableName(*value["table"]),
+            phase=phase_from_json(told),
+            lsn=Lsn(value["lsn"]),
+            generation=Lsn(value["generation"]),
+            rows_copied=value["rows_copied"],
+            paused=told.get("paused", False),
+            skipped=tuple(Position.parse(text) for text in told.get("skipped", ())),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +77,7 @@ class Feedback:
                 "lsn": self.lsn,
                 "commit_ts": self.commit_ts,
                 "applied_at": self.applied_at,
-                "tables": [
-                    {
-                        "table": list(report.table),
-                        "phase": json.dumps(phase_to_json(report.phase)),
-                        "lsn": report.lsn,
-                        "generation": report.generation,
-                        "rows_copied": report.rows_copied,
-                    }
-                    for report in self.tables
-                ],
+                "tables": [report.encoded() for report in self.tables],
             }
         )
 
@@ -63,16 +90,7 @@ class Feedback:
             lsn=Lsn(value["lsn"]),
             commit_ts=value["commit_ts"],
             applied_at=value["applied_at"],
-            tables=tuple(
-                TableReport(
-                    table=TableName(*report["table"]),
-                    phase=phase_from_json(json.loads(report["phase"])),
-                    lsn=Lsn(report["lsn"]),
-                    generation=Lsn(report["generation"]),
-                    rows_copied=report["rows_copied"],
-                )
-                for report in value["tables"]
-            ),
+            tables=tuple(TableReport.decoded(report) for report in value["tables"]),
         )
 
 

@@ -43,3 +43,14 @@ class Position(NamedTuple):
 
     commit_lsn: Lsn
     ordinal: int
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        """Reads what `str` writes: `16/B374D848/5`."""
+        lsn, _, ordinal = text.rpartition("/")
+        if not re.fullmatch("[0-9]{1,19}", ordinal):
+            raise ValueError(f"{text!r} is not a position; one looks like '16/B374D848/5': LSN of the commit, ordinal")
+        return cls(Lsn.parse(lsn), int(ordinal))
+
+    def __str__(self) -> str:
+        return f"{self.commit_lsn}/{self.ordinal}"

@@ -64,7 +64,10 @@ class Errored:
     solution: str
     retry: Retry
     attempt: int
+    """How often in a row the table has failed; 0 where it was not an error that holds it."""
     held: StoredPhase
+    next_try: int | None = None
+    """When it is tried again by itself, in microseconds since 1970. None: never."""
 
 
 StoredPhase: TypeAlias = Init | DataSync | FinishedCopy | SyncDone | Ready
@@ -123,7 +126,8 @@ def phase_from_json(data: dict[str, Any]) -> Phase:
                 case SyncWait() | Catchup() | Errored() as other:
                     raise ValueError(f"a table cannot be held in {type(other).__name__}")
                 case held:
-                    return Errored(data["reason"], data["solution"], Retry(data["retry"]), data["attempt"], held)
+                    retry, next_try = Retry(data["retry"]), data.get("next_try")
+                    return Errored(data["reason"], data["solution"], retry, data["attempt"], held, next_try)
         case name:
             return _PLAIN[name]()
 

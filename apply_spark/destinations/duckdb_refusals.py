@@ -35,7 +35,7 @@ def refusals(schema: TableSchema) -> Iterator[None]:
             schema.name,
             NotHeld(
                 f"DuckDB refuses to write to its mirror ({kind} error): somebody dropped it or changed its shape.",
-                solution="Undo that, or run `penstock resync TABLE`: it makes the mirror anew.",
+                solution="Undo that, and run `penstock rollback TABLE`; `penstock resync TABLE` makes the mirror anew.",
             ),
         ) from None
 

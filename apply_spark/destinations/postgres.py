@@ -64,7 +64,9 @@ class PostgresOptions(BaseModel, frozen=True, extra="forbid"):
 
     dsn: SecretStr = Field(description="How to reach the database: a URL or key=value pairs, as libpq takes them.")
     lock_timeout: timedelta = Field(
-        default=timedelta(seconds=30), description="How long to wait while another session holds a mirror."
+        default=timedelta(seconds=2),
+        description="How long all tables wait while another session holds a mirror. Then that one is held, and tried"
+        " again later.",
     )
 
 

@@ -9,7 +9,7 @@ import psycopg
 from psycopg import errors
 
 from apply_spark.destinations.postgres_merge import Staged, unheld_column
-from apply_spark.errors import DestinationLocked, NotHeld, TableFailed
+from apply_spark.errors import DestinationFull, DestinationLocked, NotHeld, NotPermitted, TableFailed
 from schemas.table import TableSchema
 
 _REFUSED = (
@@ -27,17 +27,26 @@ def refusals(schema: TableSchema) -> Iterator[None]:
     """What Postgres refuses to do with a table stops that table only."""
     try:
         yield
-    except errors.LockNotAvailable as error:
-        raise DestinationLocked(
-            f"Another session has held {schema.name} for longer than lock_timeout.",
-            solution="End the session that holds it (pg_locks), or raise lock_timeout.",
+    except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
+        raise TableFailed(
+            schema.name,
+            DestinationLocked(
+                f"Another session has held its mirror for longer than lock_timeout ({type(error).__name__}).",
+                solution="End the session that holds it (pg_locks). Apply tries again by itself.",
+            ),
         ) from error
+    except errors.DiskFull as error:
+        raise TableFailed(schema.name, DestinationFull("Postgres has no room for its mirror (DiskFull).")) from error
+    except errors.InsufficientPrivilege:
+        raise TableFailed(
+            schema.name, NotPermitted("Postgres does not let apply's role write to its mirror (InsufficientPrivilege).")
+        ) from None
     except _REFUSED as error:
         raise TableFailed(
             schema.name,
             NotHeld(
                 f"Postgres refuses to write to its mirror ({type(error).__name__}).",
-                solution="Give apply's role the rights, or undo what was changed there; `penstock resync TABLE` makes"
+                solution="Undo what was changed there, and run `penstock rollback TABLE`; `penstock resync TABLE` makes"
                 " the mirror anew.",
             ),
         ) from None

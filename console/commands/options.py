@@ -14,3 +14,9 @@ ParentPipe: TypeAlias = Annotated[int | None, typer.Option("--parent-pipe", hidd
 DestinationOption: TypeAlias = Annotated[
     str | None, typer.Option("--destination", metavar="NAME", help="Which destination, where there are several.")
 ]
+AllDestinationsOption: TypeAlias = Annotated[
+    str | None, typer.Option("--destination", metavar="NAME", help="At this destination. Left out: at all of them.")
+]
+TableArgument: TypeAlias = Annotated[
+    str, typer.Argument(metavar="TABLE", help="schema.table; without a schema, public.")
+]

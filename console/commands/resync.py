@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from capture.preflight import connect, published_names
-from console.commands.options import ConfigFile
+from console.commands.options import ConfigFile, TableArgument
 from console.config import DEFAULT_FILE, Config, load
 from console.control import send_command
+from console.table_commands import table_named
 from schemas.control import Resync
 from schemas.errors import ConfigError
 from schemas.identifiers import TableName
@@ -18,7 +17,7 @@ from schemas.settings import closest
 
 def resync(
     *,
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="schema.table; without a schema, public.")],
+    table: TableArgument,
     config: ConfigFile = DEFAULT_FILE,
 ) -> None:
     """Copy a table again, at every destination, while the others go on."""
@@ -29,8 +28,7 @@ def resync(
 
 
 def _published(pipeline: Config, text: str) -> TableName:
-    schema, dot, name = text.partition(".")
-    wanted = TableName(schema, name) if dot else TableName("public", text)
+    wanted = table_named(text)
     with connect(pipeline.source) as connection:
         known = published_names(connection, pipeline.source.publication)
     if wanted not in known:

@@ -105,11 +105,27 @@ def snapshot_in_words(snapshot: dict[str, Any]) -> str:
 def tables_of(name: str, destination: dict[str, Any]) -> Any:  # noqa: ANN401 -- a rich renderable
     made = table("table", "phase", "rows copied", "at", "lag", "age", right=["rows copied", "lag", "age"], title=name)
     for each, facts in destination["tables"].items():
-        made.add_row(Text(each), facts["phase"], rows_copied_in_words(facts), facts["position"], *_lag(facts))
+        phase = "Paused" if facts["paused"] else facts["phase"]
+        made.add_row(Text(each), phase, rows_copied_in_words(facts), facts["position"], *_lag(facts))
         if facts["reason"]:
-            made.add_row("", Text(facts["reason"], style="red"))
+            made.add_row("", Text(facts["reason"], style="" if facts["paused"] else "red"))
             made.add_row("", Text(facts["solution"]))
+        for line in (tries_in_words(facts), skipped_in_words(facts)):
+            if line:
+                made.add_row("", Text(line))
     return made
+
+
+def tries_in_words(facts: dict[str, Any]) -> str:
+    if not facts["attempt"]:
+        return ""
+    left = facts["next_try_seconds"]
+    again = "waits for somebody" if left is None else f"tried again in {human_duration(left)}"
+    return f"failed {facts['attempt']} times in a row, {again}" if facts["attempt"] > 1 else f"failed once, {again}"
+
+
+def skipped_in_words(facts: dict[str, Any]) -> str:
+    return f"lacks what was skipped: {', '.join(facts['skipped'])}" if facts["skipped"] else ""
 
 
 def rows_copied_in_words(facts: dict[str, Any]) -> str:

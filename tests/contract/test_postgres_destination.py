@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 from apply_spark.destinations.postgres import PostgresDestination
 from apply_spark.destinations.postgres_merge import Staged, settle
-from apply_spark.errors import DestinationAway, DestinationInUse, DestinationLocked, DestinationTaken, TableFailed
+from apply_spark.errors import DestinationAway, DestinationInUse, DestinationTaken, TableFailed
 from apply_spark.rows import ArrowRows
 from console.local_stack.postgres import LocalPostgres
-from schemas.errors import DestinationError
+from schemas.errors import DestinationError, Retry
 from schemas.identifiers import TableName
 from schemas.table import Column
 from tests.contract.destination_places import (
@@ -223,6 +223,27 @@ def test_an_apply_that_was_replaced_writes_nothing(
     assert place.rows(ORDERS) == [(1, "a", 1)]
 
 
+@pytest.mark.parametrize(
+    ("code", "retry"),
+    [("insufficient_privilege", Retry.TIMED), ("disk_full", Retry.TIMED), ("check_violation", Retry.MANUAL)],
+)
+def test_a_table_says_whether_time_may_heal_it(
+    place: PostgresPlace, lake: PostgresDestination, spark: SparkSession, code: str, retry: Retry
+) -> None:
+    fill(lake, spark, ORDERS, (1, "a", 1))
+    with psycopg.connect(place.dsn, autocommit=True) as admin:
+        admin.execute(
+            f"create function refuse() returns trigger language plpgsql as $$ begin raise {code}; end $$",
+        )
+        admin.execute("create trigger refuse before insert on orders execute function refuse()")
+
+    with pytest.raises(TableFailed, match=r"public\.orders") as caught:
+        lake.write_events(a_batch(changes(spark, ORDERS, upsert(2, "b", 2))))
+
+    assert caught.value.retry is retry
+    assert place.rows(ORDERS) == [(1, "a", 1)]
+
+
 def test_a_mirror_that_somebody_holds_is_reported(place: PostgresPlace, spark: SparkSession) -> None:
     lake = PostgresDestination(LAKE, {"dsn": place.dsn, "lock_timeout": "200ms"})
     lake.startup()
@@ -230,8 +251,9 @@ def test_a_mirror_that_somebody_holds_is_reported(place: PostgresPlace, spark: S
     with psycopg.connect(place.dsn) as other:
         other.execute("lock table orders")
 
-        with pytest.raises(DestinationLocked, match=r"public\.orders"):
+        with pytest.raises(TableFailed, match=r"public\.orders.*LockNotAvailable") as caught:
             lake.write_table_rows(ORDERS, copied(spark, ORDERS, [(2, "b", 2)]), a_progress(50, ORDERS))
+        assert caught.value.retry is Retry.TIMED
 
     lake.write_table_rows(ORDERS, copied(spark, ORDERS, [(2, "b", 2)]), a_progress(50, ORDERS))
     assert sorted(place.rows(ORDERS)) == [(1, "a", 1), (2, "b", 2)]

@@ -25,7 +25,7 @@ from schemas.checkpoint import Moved
 from schemas.connections import KafkaConfig
 from schemas.envelope import Op, envelope_schema
 from schemas.identifiers import Epoch, LogId, PipelineName, SchemaId, TableName
-from schemas.lsn import Lsn
+from schemas.lsn import Lsn, Position
 from schemas.phases import Ready
 from schemas.table import TableSchema
 from schemas.topics import Topics
@@ -186,6 +186,24 @@ def test_a_row_that_was_counted_and_is_not_there_stops_its_table(written: Writte
 
     assert caught.value.table == orders().name
     assert "resync" in caught.value.solution
+
+
+def test_a_position_that_is_skipped_is_no_part_and_no_loss(written: Written) -> None:
+    written.write(orders(), (Op.CREATE, None, (1, "a")), (Op.CREATE, None, (2, "bad")), (Op.UPDATE, None, (1, "b")))
+    written.write(orders(), (Op.CREATE, None, (2, "good")), (Op.TRUNCATE, None, None), lsn=110, ordinal=1)
+    skipped = (Position(Lsn(100), 1), Position(Lsn(110), 2), Position(Lsn(99), 0))
+
+    changes = written.changes(replace(written.progress(orders()), skipped=skipped))
+
+    assert changes == {"orders": [(False, (1,), (1, "b")), (False, (2,), (2, "good"))]}
+
+
+def test_a_table_whose_only_change_is_skipped_has_none(written: Written) -> None:
+    written.write(orders(), (Op.CREATE, None, (1, "bad")))
+
+    changes = written.changes(replace(written.progress(orders()), skipped=(Position(Lsn(100), 0),)))
+
+    assert changes in ({}, {"orders": []})
 
 
 def test_what_a_zombie_wrote_and_what_lies_outside_the_window_is_no_part(written: Written) -> None:

@@ -237,14 +237,15 @@ class Pipeline:
 
     def known_phase(self, table: str) -> str | None:
         """The phase of a table, as the destination last told."""
-        report = self._report(table)
+        report = self.report(table)
         return type(report.phase).__name__ if report else None
 
     def generation(self, table: str) -> Lsn:
-        report = self._report(table)
+        report = self.report(table)
         return report.generation if report else NOWHERE
 
-    def _report(self, table: str) -> TableReport | None:
+    def report(self, table: str) -> TableReport | None:
+        """What the destination last told of a table."""
         with shared_log(self.config().kafka) as log:
             if not self._topics() <= log.topics():
                 return None

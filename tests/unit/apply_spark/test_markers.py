@@ -156,9 +156,21 @@ def test_a_new_copy_has_no_shape_ahead() -> None:
 def test_a_table_that_capture_stopped_is_errored_unless_its_copy_is_newer(at: int, *, held: bool) -> None:
     tables, level = after((TableErrored(ORDERS, Position(Lsn(at), 3), "why", "what to do"),), a_table())
 
-    phase = Errored("why", "what to do", Retry.MANUAL, 1, Init()) if held else Ready()
-    assert tables[ORDERS] == replace(a_table(), phase=phase)
+    errored = Errored("why", "what to do", Retry.MANUAL, 1, Init())
+    stopped = replace(a_table(), phase=errored, generation=NOWHERE, copy_end=None)
+    assert tables[ORDERS] == (stopped if held else a_table())
     assert level == (set() if held else {ORDERS})
+
+
+def test_a_pause_outlives_a_new_copy_and_a_new_shape_and_what_was_skipped_does_not() -> None:
+    paused = replace(a_table(), paused=True, skipped=(Position(Lsn(120), 0),))
+    rewritten = SchemaChanged(ORDERS, Position(Lsn(160), 0), SchemaId(6), rewrite=True)
+
+    waiting, _ = after((rewritten,), paused)
+    copied, _ = after((rewritten, STARTED), paused)
+
+    assert (waiting[ORDERS].phase, waiting[ORDERS].paused) == (Init(), True)
+    assert (copied[ORDERS].generation, copied[ORDERS].paused, copied[ORDERS].skipped) == (200, True, ())
 
 
 def test_a_removed_table_is_forgotten() -> None:

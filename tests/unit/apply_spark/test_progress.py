@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +23,8 @@ STORED = st.sampled_from([Init(), DataSync(), FinishedCopy(), Ready()]) | st.bui
 TABLES = st.builds(
     TableProgress,
     table=st.builds(TableName, st.text(), st.text()),
-    phase=STORED | st.builds(Errored, st.text(), st.text(), st.sampled_from(Retry), st.integers(1, 99), STORED),
+    phase=STORED
+    | st.builds(Errored, st.text(), st.text(), st.sampled_from(Retry), st.integers(1, 99), STORED, st.none() | LONGS),
     generation=LSNS,
     schema_id=st.integers(0, 2**31 - 1).map(SchemaId),
     lsn=LSNS,
@@ -35,6 +37,9 @@ TABLES = st.builds(
     copy_rows=LONGS,
     last_snapshot=LSNS,
     ahead=st.lists(st.builds(ShapeAhead, st.builds(Position, LSNS, LONGS), LONGS.map(SchemaId)), max_size=3).map(tuple),
+    attempts=LONGS,
+    paused=st.booleans(),
+    skipped=st.lists(st.builds(Position, LSNS, LONGS), max_size=3).map(tuple),
 )
 
 
@@ -66,6 +71,31 @@ def test_a_table_comes_back_from_json_as_it_was(table: TableProgress) -> None:
     assert isinstance(again.generation, Lsn)
     assert isinstance(again.last_snapshot, Lsn)
     assert isinstance(again.table, TableName)
+
+
+@given(st.lists(TABLES, min_size=1, max_size=3), st.none() | LONGS)
+def test_a_destination_comes_back_as_it_was_stored_with_the_commands_that_are_done(
+    tables: list[TableProgress], control: int | None
+) -> None:
+    progress = replace(a_progress(*tables), control=control)
+
+    head, (_, _, texts) = progress.stored()
+
+    assert Progress.restored(tuple(head), texts) == progress
+
+
+def test_what_the_version_before_has_stored_is_read() -> None:
+    errored = a_table(phase=Errored("why", "what", Retry.MANUAL, 1, Ready()))
+    fields = json.loads(errored.to_json())
+    for name in ("attempts", "paused", "skipped"):
+        del fields[name]
+    del fields["phase"]["next_try"]
+    head, _ = a_progress(errored).stored()
+
+    restored = Progress.restored(tuple(head), [json.dumps(fields)])
+
+    assert restored == a_progress(errored)
+    assert restored.control is None
 
 
 def test_a_caught_up_table_that_stands_where_the_destination_stands_is_ready() -> None:
@@ -130,7 +160,7 @@ def test_an_errored_table_keeps_its_place() -> None:
 
     progress = a_progress(a_table()).errored(ORDERS, errored)
 
-    assert progress.tables[ORDERS] == replace(a_table(), phase=errored)
+    assert progress.tables[ORDERS] == replace(a_table(), phase=errored, attempts=1)
 
 
 def test_changed_tables_replace_those_of_their_name_and_nothing_else() -> None:

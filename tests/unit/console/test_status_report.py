@@ -8,7 +8,14 @@ import pytest
 
 from capture.slot_wal import SlotWal
 from capture.waiting import Writers
-from console.commands.status import forecast_in_words, policy_in_words, rows_copied_in_words, snapshot_in_words
+from console.commands.status import (
+    forecast_in_words,
+    policy_in_words,
+    rows_copied_in_words,
+    skipped_in_words,
+    snapshot_in_words,
+    tries_in_words,
+)
 from console.config import Config, load
 from console.copy_progress import OnKafka
 from console.pipeline_state import LogState, SlotState, SourceState
@@ -18,7 +25,7 @@ from schemas.checkpoint import Checkpoint, Moved
 from schemas.errors import Retry
 from schemas.feedback import Feedback, TableReport
 from schemas.identifiers import DestinationName, Epoch, LogId, SchemaId, TableName
-from schemas.lsn import Lsn
+from schemas.lsn import Lsn, Position
 from schemas.phases import DataSync, Errored, Init, Phase, Ready
 from schemas.topics import Topics
 
@@ -167,6 +174,11 @@ def test_a_table_tells_phase_rows_position_and_why_it_is_held(config: Config) ->
         "lag_seconds": 10,
         "reason": "too long",
         "solution": "make it shorter",
+        "attempt": 1,
+        "next_try": None,
+        "next_try_seconds": None,
+        "paused": False,
+        "skipped": [],
     }
 
 
@@ -309,3 +321,36 @@ def test_a_destination_that_the_slot_has_passed_holds_only_where_there_is_no_oth
     assert held_by(config, a_source(confirmed=200), LogState(THREE, both_at(200, 100))) == ["lake"]
     assert held_by(config, a_source(confirmed=200), LogState(THREE, both_at(150, 100))) == ["screen"]
     assert held_by(config, a_source(confirmed=200), LogState(THREE, {LAKE: a_feedback(200)})) == ["lake"]
+
+
+def test_a_held_table_says_why_how_often_it_failed_and_when_it_is_tried_again(config: Config) -> None:
+    errored = Errored("Somebody has it.", "End that.", Retry.TIMED, 3, Ready(), next_try=NOW + 40 * SECOND)
+
+    report = status(config, SOURCE, LogState(THREE, {LAKE: a_feedback(300, (ORDERS, errored, 200))}))
+
+    table = report["destinations"]["lake"]["tables"]["public.orders"]
+    assert (table["phase"], table["reason"], table["solution"]) == ("Errored", "Somebody has it.", "End that.")
+    assert (table["attempt"], table["next_try"], table["next_try_seconds"]) == (3, "1970-01-01T00:17:20+00:00", 40)
+    assert tries_in_words(table) == "failed 3 times in a row, tried again in 40 s"
+
+
+def test_a_table_that_only_a_human_can_help_has_no_next_try(config: Config) -> None:
+    errored = Errored("why", "what", Retry.MANUAL, 1, Ready())
+
+    report = status(config, SOURCE, LogState(THREE, {LAKE: a_feedback(300, (ORDERS, errored, 200))}))
+
+    table = report["destinations"]["lake"]["tables"]["public.orders"]
+    assert (table["next_try"], table["next_try_seconds"]) == (None, None)
+    assert tries_in_words(table) == "failed once, waits for somebody"
+
+
+def test_what_was_skipped_and_that_a_table_is_paused_is_told(config: Config) -> None:
+    paused = Errored("Paused.", "Run it.", Retry.MANUAL, 0, Ready())
+    report = TableReport(ORDERS, paused, Lsn(200), Lsn(20), 5, paused=True, skipped=(Position(Lsn(150), 2),))
+    feedback = replace(a_feedback(300), tables=(report,))
+
+    table = status(config, SOURCE, LogState(THREE, {LAKE: feedback}))["destinations"]["lake"]["tables"]["public.orders"]
+
+    assert (table["paused"], table["skipped"]) == (True, ["0/96/2"])
+    assert skipped_in_words(table) == "lacks what was skipped: 0/96/2"
+    assert tries_in_words(table) == ""

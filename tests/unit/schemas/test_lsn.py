@@ -54,3 +54,19 @@ def test_positions_are_ordered_by_commit_and_then_by_ordinal() -> None:
     positions = [Position(Lsn(2), 0), Position(Lsn(1), 10), Position(Lsn(1), 9)]
 
     assert sorted(positions) == [Position(Lsn(1), 9), Position(Lsn(1), 10), Position(Lsn(2), 0)]
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**63 - 1))
+def test_a_position_is_read_as_it_is_printed(lsn: int, ordinal: int) -> None:
+    position = Position(Lsn(lsn), ordinal)
+
+    assert Position.parse(str(position)) == position
+    assert isinstance(Position.parse(str(position)).commit_lsn, Lsn)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "16/B374D848", "16/B374D848/", "16/B374D848/-1", "/1", "1/2/3/4", "16/0/x", "1/0/٣"]
+)
+def test_a_text_that_only_resembles_a_position_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not"):
+        Position.parse(text)

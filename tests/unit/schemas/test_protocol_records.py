@@ -19,7 +19,7 @@ from schemas.checkpoint import (
     TableErrored,
     TableRemoved,
 )
-from schemas.control import Command, Control, Resync, SwitchPolicy
+from schemas.control import Command, Control, Pause, Resume, Resync, Rollback, Skip, SwitchPolicy
 from schemas.errors import Retry
 from schemas.feedback import Feedback, TableReport
 from schemas.identifiers import DestinationName, Epoch, LogId, SchemaId, TableName
@@ -65,6 +65,10 @@ PHASES: st.SearchStrategy[Phase] = st.one_of(
     st.builds(Catchup, LSNS),
     st.builds(Errored, st.text(), st.text(), st.sampled_from(Retry), st.integers(0, 99), STORED),
 )
+POSITIONS = st.builds(Position, LSNS, LONGS)
+REPORTS = st.builds(
+    TableReport, TABLES, PHASES, LSNS, LSNS, LONGS, st.booleans(), st.lists(POSITIONS, max_size=2).map(tuple)
+)
 FEEDBACKS = st.builds(
     Feedback,
     destination=st.text().map(DestinationName),
@@ -72,11 +76,16 @@ FEEDBACKS = st.builds(
     lsn=LSNS,
     commit_ts=LONGS,
     applied_at=LONGS,
-    tables=st.lists(st.builds(TableReport, TABLES, PHASES, LSNS, LSNS, LONGS), max_size=3).map(tuple),
+    tables=st.lists(REPORTS, max_size=3).map(tuple),
 )
 BOUNDED = AcknowledgeConfig(policy=Policy.BOUNDED, max_wal=20_000_000_000)
+DESTINATIONS = st.none() | st.text().map(DestinationName)
 COMMANDS: st.SearchStrategy[Command] = st.one_of(
     st.builds(Resync, TABLES),
+    st.builds(Rollback, TABLES, DESTINATIONS),
+    st.builds(Pause, TABLES, DESTINATIONS),
+    st.builds(Resume, TABLES, DESTINATIONS),
+    st.builds(Skip, TABLES, POSITIONS, DESTINATIONS),
     st.sampled_from([SwitchPolicy(None), SwitchPolicy(AcknowledgeConfig(policy=Policy.KAFKA)), SwitchPolicy(BOUNDED)]),
 )
 CONTROL = Control("7f", Resync(TableName("public", "orders")))
@@ -155,6 +164,7 @@ def test_the_ids_of_the_protocol_records_do_not_drift() -> None:
         "feedback": schema_id_of(Feedback(DestinationName(""), LogId(""), Lsn(0), 0, 0).encode()),
         "control": schema_id_of(CONTROL.encode()),
         "switch": schema_id_of(Control("", SwitchPolicy(None)).encode()),
+        "table command": schema_id_of(Control("", Pause(TableName("", ""))).encode()),
     }
 
     assert ids == {
@@ -162,6 +172,7 @@ def test_the_ids_of_the_protocol_records_do_not_drift() -> None:
         "feedback": 1_865_480_964,
         "control": 577_908_289,
         "switch": 1_169_152_233,
+        "table command": 1_595_503_402,
     }
 
 
