@@ -25,7 +25,7 @@ from apply_spark.fold import Contents, contents_columns, fold, is_simple, latest
 from apply_spark.intervals import Budget, Interval
 from apply_spark.progress import TableProgress
 from apply_spark.read import OffsetRange, checked, raw_records
-from apply_spark.records import contents, each_once, records, since
+from apply_spark.records import before, contents, each_once, records, since
 from apply_spark.records import within as records_within
 from apply_spark.reshape import Shapes
 from apply_spark.rows import ArrowRows, Rows, SparkRows
@@ -122,7 +122,8 @@ class IntervalReader:
         whole = {part: _all_there(part, rows) for part, rows in self._records(interval, parts, ranges)}
         for table in dict.fromkeys(part.table for part in parts):
             shapes = self.shapes(interval, table)
-            new = [(part, since(rows, table.lsn)) for part, rows in whole.items() if part.table is table]
+            mine = [(part, before(rows, interval.lsn)) for part, rows in whole.items() if part.table is table]
+            new = [(part, since(rows, table.lsn)) for part, rows in mine]
             new = [(part, rows) for part, rows in new if rows.num_rows]  # what the table holds may be of another shape
             if not new:
                 continue
@@ -154,14 +155,20 @@ class IntervalReader:
         ]
         measured = list(zip(parts, frames, _measure(frames), strict=True))
         for table in dict.fromkeys(part.table for part in parts):
-            mine = [each for each in measured if each[0].table is table]
+            mine = [
+                (part, _since(_complete(part, frame, found), table, interval), found)
+                for part, frame, found in measured
+                if part.table is table
+            ]
+            if interval.counted:  # what is left is not what was counted
+                mine = [
+                    (*each[:2], left) for each, left in zip(mine, _measure([each[1] for each in mine]), strict=True)
+                ]
             shapes = self.shapes(interval, table)
             new = [
-                frame
-                for part, frame, found in mine
-                for frame in shapes.reshape_in_spark(
-                    _since(_complete(part, frame, found), table, interval), self._schema(part.moved.schema_id)
-                )
+                shaped
+                for part, frame, _ in mine
+                for shaped in shapes.reshape_in_spark(frame, self._schema(part.moved.schema_id))
             ]
             if not new:
                 continue
@@ -213,7 +220,8 @@ def _complete(part: _Part, rows: DataFrame, found: Contents) -> DataFrame:
 
 
 def _since(rows: DataFrame, table: TableProgress, interval: Interval) -> DataFrame:
-    """What the table does not hold yet."""
+    """What the table does not hold yet, and of a cut interval only what lies before the cut."""
+    rows = rows.where(F.col("commit_lsn") < F.lit(int(interval.lsn))) if interval.counted else rows
     return rows.where(F.col("commit_lsn") >= F.lit(int(table.lsn))) if table.lsn > interval.start else rows
 
 

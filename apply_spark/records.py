@@ -27,7 +27,8 @@ def within(rows: pa.Table, interval: Interval) -> pa.Table:
     inside = pc.and_(
         pc.equal(rows["epoch"], int(interval.epoch)),
         pc.and_(
-            pc.greater_equal(rows["commit_lsn"], int(interval.start)), pc.less(rows["commit_lsn"], int(interval.lsn))
+            pc.greater_equal(rows["commit_lsn"], int(interval.start)),
+            pc.less(rows["commit_lsn"], int(interval.window_end)),
         ),
     )
     return _where(rows, inside)
@@ -35,6 +36,10 @@ def within(rows: pa.Table, interval: Interval) -> pa.Table:
 
 def since(rows: pa.Table, lsn: Lsn) -> pa.Table:
     return _where(rows, pc.greater_equal(rows["commit_lsn"], int(lsn)))
+
+
+def before(rows: pa.Table, lsn: Lsn) -> pa.Table:
+    return _where(rows, pc.less(rows["commit_lsn"], int(lsn)))
 
 
 def each_once(rows: pa.Table) -> pa.Table:

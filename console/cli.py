@@ -35,7 +35,19 @@ class _Verbs(TyperGroup):
             raise typer.Exit(error.exit_code if isinstance(error, StageFailed) else 1) from error
 
 
-_VERBS = ("demo", "run", "capture", "apply", "status", "doctor", "wait", "resync", "acknowledge", "setup_source")
+_VERBS = (
+    "demo",
+    "run",
+    "capture",
+    "apply",
+    "replay",
+    "status",
+    "doctor",
+    "wait",
+    "resync",
+    "acknowledge",
+    "setup_source",
+)
 
 
 def app(arguments: Sequence[str] = ()) -> typer.Typer:
