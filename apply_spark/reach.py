@@ -66,7 +66,7 @@ def without_copies(kafka: KafkaLog, topics: Topics, told: History) -> dict[Table
     present = {topic: table for topic in kafka.topics() if (table := topics.table_of_changes(topic)) is not None}
     with_records = [topic for topic, range_ in _offsets(kafka, present).items() if range_.end > range_.start]
     named = {present[topic] for topic in {*with_records, *told.moved} if topic in present}
-    named |= set(_at_destinations(kafka, topics, told.log_id))
+    named |= _at_destinations(kafka, topics, told.log_id)
     reason = (
         f"No copy of it is left in the log, which begins at {told.first.start} "
         f"({moment_text(told.first.emitted_at)}): the retention of the topics is over for older ones."
@@ -74,12 +74,11 @@ def without_copies(kafka: KafkaLog, topics: Topics, told: History) -> dict[Table
     return dict.fromkeys(sorted(named - told.copies.keys() - told.removed.keys()), reason)
 
 
-def _at_destinations(kafka: KafkaLog, topics: Topics, log_id: LogId) -> Iterator[TableName]:
-    for record in kafka.read_all(topics.feedback):
-        if record.value is not None:
-            feedback = Feedback.decode(record.value)
-            if feedback.log_id == log_id:
-                yield from (report.table for report in feedback.tables)
+def _at_destinations(kafka: KafkaLog, topics: Topics, log_id: LogId) -> set[TableName]:
+    """What every destination told last."""
+    last = {record.key: record.value for record in kafka.read_all(topics.feedback)}
+    told = [Feedback.decode(value) for value in last.values() if value is not None]
+    return {report.table for feedback in told if feedback.log_id == log_id for report in feedback.tables}
 
 
 def _topics_of(topics: Topics, copy: LoggedCopy) -> tuple[str, str]:

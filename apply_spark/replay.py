@@ -30,7 +30,7 @@ from schemas.identifiers import TableName
 from schemas.lsn import NOWHERE, Lsn
 from schemas.phases import Errored, Ready
 from schemas.topics import Topics
-from stores.kafka_log import TopicMissing
+from stores.kafka_log import Record, TopicMissing
 
 log = structlog.get_logger(__name__)
 
@@ -74,14 +74,16 @@ class _Replay:
         begun = self._continued(stored, wanted, told) if stored is not None else self._begun(told, wanted)
         applier = Applier(self._here.destination, begun, self._parts)
         applier.work(self._stop.is_set)
-        if not self._stop.is_set() and wanted is not None and wanted.is_cut:
-            record = next(
-                self._here.kafka.read(self._topics.checkpoints, wanted.log_offset, wanted.log_offset + 1), None
-            )
-            if record is None:
-                raise TopicMissing(f"The checkpoints topic has lost its record {wanted.log_offset}.")
-            applier.take_until(record, wanted.lsn)
+        self._require_level(applier)
+        if wanted is not None and wanted.is_cut:
+            applier.take_until(self._checkpoint(wanted.log_offset), wanted.lsn)
         return self._ended(applier)
+
+    def _checkpoint(self, offset: int) -> Record:
+        record = next(self._here.kafka.read(self._topics.checkpoints, offset, offset + 1), None)
+        if record is None:
+            raise TopicMissing(f"The checkpoints topic has lost its record {offset}.")
+        return record
 
     def _history(self) -> History:
         told = None
@@ -172,11 +174,23 @@ class _Replay:
         ]
         return min((Lsn(first) for first in firsts if first is not None), default=None)
 
+    def _require_level(self, applier: Applier) -> None:
+        """That no table is left on its way."""
+        progress = applier.progress
+        assert progress is not None  # noqa: S101 -- it began with one
+        waiting = [
+            str(name)
+            for name, table in sorted(progress.tables.items())
+            if not isinstance(table.phase, Errored) and not (table.moves and table.log_offset == progress.log_offset)
+        ]
+        if waiting and self._stop.is_set():
+            raise ReplayInterrupted(f"The replay into {self._config.name} was told to stop before its end.")
+        if waiting:
+            raise TablesHeld(f"The log up to {progress.lsn} has no complete copy of {', '.join(waiting)}.")
+
     def _ended(self, applier: Applier) -> Progress:
         progress = applier.progress
         assert progress is not None  # noqa: S101 -- it began with one
-        if self._stop.is_set():
-            raise ReplayInterrupted(f"The replay into {self._config.name} was told to stop before its end.")
         self._here.destination.save_progress(progress)
         held = [
             f"{table} ({each.phase.reason})"

@@ -248,3 +248,17 @@ def test_the_bound_may_come_from_the_environment(tmp_path: Path) -> None:
     text = SHOP + '[acknowledge]\npolicy = "bounded"\n'
 
     assert loaded(tmp_path, text, PENSTOCK_ACKNOWLEDGE__MAX_WAL="64MiB").settings.acknowledge.max_wal == 64 * 1024**2
+
+
+def test_a_destination_that_replay_fills_is_neither_started_nor_waited_for(tmp_path: Path) -> None:
+    past = '[destinations.past]\ntype = "duckdb"\npath = "past.duckdb"\nfilled_by = "replay"\n'
+
+    config = loaded(tmp_path, SHOP + past)
+
+    assert list(config.destinations) == ["lake", "past"]
+    assert config.live_destinations == ("lake",)
+    assert config.capture_config().destinations == ("lake",)
+    assert config.live_destination_named(None) == "lake"
+    assert "filled_by" not in config.destinations[DestinationName("past")].options
+    with pytest.raises(ConfigError, match=r"destinations\.past is filled by replay"):
+        config.live_destination_named("past")
