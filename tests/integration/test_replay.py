@@ -19,22 +19,22 @@ from pyspark.sql import SparkSession
 
 from apply_spark.errors import DestinationNotNew, ReplayImpossible, ReplayInterrupted
 from apply_spark.progress import Progress
+from apply_spark.reach import log_of
 from apply_spark.replay import Missing, run_replay
+from apply_spark.replay_target import target
 from console.control import send_command
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
 from console.local_stack.spark import spark_runtime
-from console.pipeline_state import read_feedback
 from schemas.control import Resync
 from schemas.identifiers import DestinationName, TableName
 from schemas.lsn import Lsn
-from schemas.phases import Errored, Ready
+from schemas.phases import Ready
 from schemas.topics import Topics
 from stores.kafka_log import KafkaLog
-from tests.support.destinations import RunningApply, add_duckdb, contents
+from tests.support.destinations import add_duckdb, contents
 from tests.support.eventually import eventually
 from tests.support.pipeline import Pipeline
-from tests.support.retention import expire
 
 TABLES = ("keyed", "bag", "late")
 BAG = TableName("public", "bag")
@@ -83,6 +83,7 @@ def lived(pipeline: Pipeline) -> dict[str, Moment]:
         "create table keyed (id int primary key, n int, big text)",
         "alter table keyed alter column big set storage external",
         "create table bag (id int, note text)",
+        "alter table bag replica identity full",
         "create table gone (id int primary key)",
         "insert into keyed select i, 0, repeat('long ', 1000) from generate_series(1, 500) i",
         "insert into bag select 1, 'same' from generate_series(1, 10)",
@@ -107,7 +108,7 @@ def lived(pipeline: Pipeline) -> dict[str, Moment]:
     pipeline.sql("delete from keyed where id <= 3", "truncate bag")
     moments["truncated"] = remembered(pipeline, "keyed", "bag")
     pipeline.sql("insert into bag values (5, 'x')", "update keyed set id = -id where id < 10")
-    pipeline.start_capture()
+    pipeline.start_capture(PENSTOCK_CAPTURE__CHECKPOINT_INTERVAL="2s")
     pipeline.settle("keyed", "bag")
 
     pipeline.sql("alter table keyed add column c text default 'new'", "update keyed set c = 'set' where id % 3 = 0")
@@ -165,8 +166,18 @@ def test_a_new_destination_holds_all_that_the_log_has(past: Past, spark: SparkSe
     assert held.lsn >= past.moments["end"].lsn
 
 
-@pytest.mark.parametrize("bound", ["lsn", "time"])
-@pytest.mark.parametrize("moment", ["changed", "inside", "truncated", "altered"])
+def test_moments_in_the_middle_are_inside_the_window_of_a_checkpoint(past: Past) -> None:
+    """Or the tests below would show less than they seem to."""
+    config = past.pipeline.config()
+    with KafkaLog(config.kafka) as log:
+        for moment in ("inside", "truncated"):
+            assert target(log_of(log, Topics(config.pipeline)), past.moments[moment].lsn).is_cut
+
+
+@pytest.mark.parametrize(
+    ("moment", "bound"),
+    [("changed", "lsn"), ("inside", "lsn"), ("inside", "time"), ("truncated", "time"), ("altered", "lsn")],
+)
 def test_a_bound_gives_exactly_what_the_source_held_then(
     past: Past, spark: SparkSession, moment: str, bound: str
 ) -> None:
@@ -177,6 +188,17 @@ def test_a_bound_gives_exactly_what_the_source_held_then(
 
     assert_as_of(path, wanted)
     assert held.lsn <= past.moments["end"].lsn
+
+
+def test_a_bound_before_a_truncate_in_the_same_window_is_exact_where_spark_decodes(
+    past: Past, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_KERNEL", "reference")
+    name, path = new(past)
+
+    replayed(past, spark, name, past.moments["inside"].lsn, Missing.LEFT_OUT)
+
+    assert_as_of(path, past.moments["inside"])
 
 
 def test_a_table_whose_copies_are_all_newer_is_named_and_nothing_is_written(past: Past, spark: SparkSession) -> None:
@@ -247,42 +269,3 @@ def test_an_interrupted_replay_goes_on_to_its_own_end_only(
     else:
         replayed(past, spark, name, until, missing)  # nothing is left to do
         assert_as_of(path, past.moments[bound])
-
-
-def test_what_retention_has_taken_is_named_table_by_table(past: Past, spark: SparkSession) -> None:
-    """The last test: it takes records away."""
-    config = past.pipeline.config()
-    topics = Topics(config.pipeline)
-    with KafkaLog(config.kafka) as log:
-        copied = max(topic for topic in log.topics() if topic.startswith(f"{topics.changes(BAG)}.copy."))
-        newest = log.ends([topics.checkpoints])[topics.checkpoints][0] - 1
-
-    expire(config, copied, 1)
-    with pytest.raises(ReplayImpossible) as refused:
-        replayed(past, spark, new(past)[0])
-    assert f"public.bag: Topic {copied} begins at offset 1; 0 is needed" in refused.value.reason
-    assert "public.keyed" not in refused.value.reason
-
-    expire(config, topics.checkpoints, newest)
-    with pytest.raises(ReplayImpossible) as refused:
-        replayed(past, spark, new(past)[0])
-    for table in TABLES:
-        assert f"public.{table}: No copy of it is left in the log, which begins at " in refused.value.reason
-    assert "gone" not in refused.value.reason
-
-
-def test_a_new_live_destination_names_the_tables_that_it_cannot_have(past: Past, spark: SparkSession) -> None:
-    """After retention took the log, as the test before leaves it."""
-    pipeline = past.pipeline
-    add_duckdb(pipeline, "joined")
-    joined = DestinationName("joined")
-
-    with RunningApply(pipeline, joined, spark), KafkaLog(pipeline.config().kafka) as log:
-        told = eventually(lambda: read_feedback(log, pipeline.config().pipeline, [joined]).get(joined))
-
-    phases = {report.table.name: report.phase for report in told.tables}
-    assert set(phases) == set(TABLES)
-    for table, phase in phases.items():
-        assert isinstance(phase, Errored)
-        assert phase.reason.startswith("No copy of it is left in the log")
-        assert phase.solution == f"Run `penstock resync public.{table}`."
