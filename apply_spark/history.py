@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from apply_spark.markers import begun
 from apply_spark.progress import ShapeAhead, TableProgress
 from schemas.checkpoint import Checkpoint, CopyFinished, CopyStarted, Marker, SchemaChanged, TableErrored, TableRemoved
 from schemas.errors import Retry
@@ -80,15 +81,8 @@ class LoggedCopy:
     def begun(self, lsn: Lsn) -> TableProgress:
         """The table at its beginning, on its way to `lsn`; nothing of it is written yet."""
         assert self.finished is not None  # noqa: S101 -- or it would not reach
-        return TableProgress(
-            table=self.started.table,
-            phase=Init(),
-            generation=self.generation,
-            schema_id=self.started.schema_id,
-            lsn=self.generation,
-            epoch=self.epoch,
-            log_offset=self.started.log_from,
-            topic_offset=self.started.changes_from,
+        return replace(
+            begun(self.started, self.epoch),
             copy_end=self.finished.ends[0],
             copy_rows=self.finished.rows,
             copy_bytes=self.finished.bytes,

@@ -26,7 +26,7 @@ def marked(progress: Progress, interval: Interval, level: set[TableName]) -> Pro
         table = tables.get(marker.table)
         match marker:
             case CopyStarted():
-                tables[marker.table] = _begun(marker, interval.epoch)
+                tables[marker.table] = begun(marker, interval.epoch)
                 level.discard(marker.table)
             case CopyFinished(generation=generation, rows=rows, bytes=size, ends=ends, last=last):
                 if table is not None and table.generation == generation:
@@ -57,7 +57,7 @@ def marked(progress: Progress, interval: Interval, level: set[TableName]) -> Pro
     return replace(progress, tables=tables)
 
 
-def _begun(marker: CopyStarted, epoch: Epoch) -> TableProgress:
+def begun(marker: CopyStarted, epoch: Epoch) -> TableProgress:
     """A new generation. What the destination holds of the table stays until the copy is complete on Kafka."""
     return TableProgress(
         table=marker.table,

@@ -187,9 +187,9 @@ def _query_error(error: PySparkException | None) -> LogError:
 def _without_copies(kafka: KafkaLog, topics: Topics, first: int) -> Progress | None:
     """A new destination, where retention has cut the log: tables of which no copy is left are known, and held."""
     told = read_history(kafka, topics)
-    if told is None:
+    reasons = without_copies(kafka, topics, told) if told is not None else {}
+    if told is None or not reasons:
         return None
-    reasons = without_copies(kafka, topics, told)
     for table, reason in reasons.items():
         log.error("table cannot be filled", table=str(table), error=reason, solution=f"penstock resync {table}")
     tables = {table: unreached(table, reason, first) for table, reason in reasons.items()}
