@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from apply_spark.history import History, LoggedCopy, history
+from confluent_kafka import OFFSET_BEGINNING
+
+from apply_spark.history import History, LoggedCopy
 from apply_spark.intervals import accepted
 from apply_spark.read import OffsetRange
 from apply_spark.replay_target import Numbered, moment_text
@@ -28,15 +30,15 @@ class Reach:
     missing: dict[TableName, str]
 
 
-def log_of(kafka: KafkaLog, topics: Topics, log_id: LogId | None = None) -> Iterator[Numbered]:
-    """The checkpoints that count, of that log or of all."""
-    for offset, checkpoint in accepted(kafka.read_all(topics.checkpoints), EpochRule()):
+def log_of(kafka: KafkaLog, topics: Topics, end: int, log_id: LogId | None = None) -> Iterator[Numbered]:
+    """The checkpoints that count, of that log or of all, below an offset: capture may write on meanwhile."""
+    for offset, checkpoint in accepted(kafka.read(topics.checkpoints, OFFSET_BEGINNING, end), EpochRule()):
         if log_id is None or checkpoint.log_id == log_id:
             yield offset, checkpoint
 
 
-def read_history(kafka: KafkaLog, topics: Topics) -> History | None:
-    return history(log_of(kafka, topics))
+def log_end(kafka: KafkaLog, topics: Topics) -> int:
+    return kafka.ends([topics.checkpoints])[topics.checkpoints][0]
 
 
 def reach(kafka: KafkaLog, topics: Topics, told: History, lsn: Lsn) -> Reach:

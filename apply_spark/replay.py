@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import threading
+from collections.abc import Iterator
 from datetime import datetime
 
 import structlog
@@ -18,14 +19,14 @@ from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 from apply_spark.config import ApplyConfig
 from apply_spark.decode import decoded_moments, within
 from apply_spark.errors import DestinationNotNew, ReplayImpossible, ReplayInterrupted, TablesHeld
-from apply_spark.history import History, unreached
+from apply_spark.history import History, history, unreached
 from apply_spark.intervals import Budget, intervals
 from apply_spark.micro_batch import Applier, Parts
 from apply_spark.opened import Opened, made_parts, opened, small_topics
 from apply_spark.progress import Progress
-from apply_spark.reach import log_of, reach, read_history
+from apply_spark.reach import log_end, log_of, reach
 from apply_spark.read import OffsetRange, checked, raw_records
-from apply_spark.replay_target import Target, Window, microseconds, moment_text, target, windows_after
+from apply_spark.replay_target import Numbered, Target, Window, microseconds, moment_text, target, windows_after
 from schemas.identifiers import TableName
 from schemas.lsn import NOWHERE, Lsn
 from schemas.phases import Errored, Ready
@@ -66,6 +67,7 @@ class _Replay:
         self._stop = stop
         self._missing = missing
         self._topics = Topics(config.pipeline)
+        self._end = 0
 
     def fill(self, until: Lsn | datetime | None) -> Progress:
         told = self._history()
@@ -88,13 +90,18 @@ class _Replay:
     def _history(self) -> History:
         told = None
         if small_topics(self._topics) <= self._here.kafka.topics():
-            told = read_history(self._here.kafka, self._topics)
+            self._end = log_end(self._here.kafka, self._topics)
+            told = history(self._log())
         if told is None:
             raise ReplayImpossible(
                 f"Pipeline {self._config.pipeline} has no log on this broker.",
                 solution="Check `kafka.bootstrap_servers` and `pipeline.name`; or start `penstock capture` first.",
             )
         return told
+
+    def _log(self, told: History | None = None) -> Iterator[Numbered]:
+        """What stood in the log when the replay began."""
+        return log_of(self._here.kafka, self._topics, self._end, told.log_id if told is not None else None)
 
     # Where it begins.
 
@@ -136,7 +143,7 @@ class _Replay:
 
     def _target(self, told: History, until: Lsn | datetime | None) -> Target:
         bound = self._first_after(told, until) if isinstance(until, datetime) else until
-        return target(log_of(self._here.kafka, self._topics, told.log_id), bound)
+        return target(self._log(told), bound)
 
     def _first_after(self, told: History, moment: datetime) -> Lsn | None:
         """The commit LSN of the first change, in order of commits, that was committed later; None: of none."""
@@ -156,7 +163,7 @@ class _Replay:
         return None
 
     def _next_window(self, told: History, moment: int, passed: int) -> Window | None:
-        windows = windows_after(log_of(self._here.kafka, self._topics, told.log_id), moment)
+        windows = windows_after(self._log(told), moment)
         return next((window for window in windows if window.offset > passed), None)
 
     def _first_in(self, window: Window, moment: int) -> Lsn | None:

@@ -21,11 +21,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from apply_spark.config import ApplyConfig, Ends
 from apply_spark.errors import TablesHeld
-from apply_spark.history import unreached
+from apply_spark.history import history, unreached
 from apply_spark.micro_batch import Applier
 from apply_spark.opened import Opened, made_parts, opened, wait_for_capture
 from apply_spark.progress import Progress
-from apply_spark.reach import read_history, without_copies
+from apply_spark.reach import log_end, log_of, without_copies
 from apply_spark.read import kafka_options
 from schemas.checkpoint import COMPLETES, Checkpoint
 from schemas.errors import LogError, PenstockError
@@ -186,7 +186,7 @@ def _query_error(error: PySparkException | None) -> LogError:
 
 def _without_copies(kafka: KafkaLog, topics: Topics, first: int) -> Progress | None:
     """A new destination, where retention has cut the log: tables of which no copy is left are known, and held."""
-    told = read_history(kafka, topics)
+    told = history(log_of(kafka, topics, log_end(kafka, topics)))
     reasons = without_copies(kafka, topics, told) if told is not None else {}
     if told is None or not reasons:
         return None

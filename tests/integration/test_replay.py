@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from apply_spark.errors import DestinationNotNew, ReplayImpossible, ReplayInterrupted
 from apply_spark.progress import Progress
-from apply_spark.reach import log_of
+from apply_spark.reach import log_end, log_of
 from apply_spark.replay import Missing, run_replay
 from apply_spark.replay_target import target
 from console.control import send_command
@@ -170,8 +170,9 @@ def test_moments_in_the_middle_are_inside_the_window_of_a_checkpoint(past: Past)
     """Or the tests below would show less than they seem to."""
     config = past.pipeline.config()
     with KafkaLog(config.kafka) as log:
+        topics = Topics(config.pipeline)
         for moment in ("inside", "truncated"):
-            assert target(log_of(log, Topics(config.pipeline)), past.moments[moment].lsn).is_cut
+            assert target(log_of(log, topics, log_end(log, topics)), past.moments[moment].lsn).is_cut
 
 
 @pytest.mark.parametrize(
