@@ -85,11 +85,9 @@ def test_a_destination_that_capture_does_not_know_yet_holds_no_wal_and_one_that_
     pipeline.stop_capture()
     pipeline.start_capture()
     with RunningApply(pipeline, "second", spark) as applied:
-        settle(pipeline, "second", TABLES, applied)
         pipeline.settle(*TABLES)
-        moved = pipeline.confirmed_lsn()
-        eventually(lambda: pipeline.confirmed_lsn() > moved, what="the slot to move with both")
         held_at = settle(pipeline, "second", TABLES, applied)
+        eventually(lambda: pipeline.confirmed_lsn() >= held_at, what="the slot to move with both")
     pipeline.sql("insert into bag select generate_series(1, 1000)")
     pipeline.settle(*TABLES)
     status = json.loads(penstock("status", "-c", str(pipeline.file), "--json").stdout)
