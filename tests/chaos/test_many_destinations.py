@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 
 import psycopg
 from pyspark.sql import SparkSession
@@ -42,7 +43,8 @@ def test_three_destinations_equal_the_source_after_kills_and_one_joins_under_way
     mirror = PostgresPlace(postgres)
     pipeline.start_capture()
     pipeline.start_apply_process()
-    with RunningApply(pipeline, "second", spark) as applied:
+    with ExitStack() as running:
+        applied = running.enter_context(RunningApply(pipeline, "second", spark))
         with meanwhile(writes_of_every_kind(pipeline, "t", "bag"), pause=0.05):
             pipeline.settle(*TABLES)
             assert pipeline.apply is not None
@@ -50,15 +52,12 @@ def test_three_destinations_equal_the_source_after_kills_and_one_joins_under_way
             pipeline.apply.process.wait()
             at_kill = settle(pipeline, "second", TABLES, applied)
             pipeline.kill_capture()
+            pipeline.start_apply_process()
             add_section(pipeline, "mirror", 'type = "postgres"', f'dsn = "{mirror.dsn}"')
             pipeline.start_capture()
-            with RunningApply(pipeline, "mirror", spark) as joined:
-                settle(pipeline, "mirror", TABLES, joined)
-                pipeline.start_apply_process()
-                eventually(lambda: pipeline.checkpoint_lsn() > at_kill, what="capture to go on")
-                pipeline.settle(*TABLES)
-        with RunningApply(pipeline, "mirror", spark) as joined:
-            settle(pipeline, "mirror", TABLES, joined)
+            joined = running.enter_context(RunningApply(pipeline, "mirror", spark))
+            assert settle(pipeline, "mirror", TABLES, joined) > at_kill
+        settle(pipeline, "mirror", TABLES, joined)
         settle(pipeline, "second", TABLES, applied)
     pipeline.assert_equal(*TABLES)
 

@@ -85,7 +85,8 @@ def settle(pipeline: Pipeline, name: str, tables: Iterable[str], applied: Runnin
 
 def assert_same(pipeline: Pipeline, path: Path, tables: Iterable[str]) -> None:
     """A DuckDB file and the source, by content, row by row."""
-    with psycopg.connect(pipeline.source.info.dsn, row_factory=dict_row) as source:
+    dsn = pipeline.config().source.dsn.get_secret_value()
+    with psycopg.connect(dsn, row_factory=dict_row) as source:
         proofs = prove(source, path, [TableName("public", table) for table in tables])
     different = [proof for proof in proofs if not proof.equal]
     assert not different, different
