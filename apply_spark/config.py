@@ -12,10 +12,22 @@ from schemas.connections import KafkaConfig
 from schemas.identifiers import DestinationName, PipelineName
 
 
+class FilledBy(enum.Enum):
+    """Who writes to a destination."""
+
+    APPLY = "apply"
+    REPLAY = "replay"
+
+
 class DestinationConfig(BaseModel, frozen=True, extra="allow"):
     """One `[destinations.NAME]`: `type` chooses the destination, the other keys are that destination's own."""
 
     type: str = Field(description="`duckdb`, `memory`, `postgres`, `stdout`, or the name of an installed destination.")
+    filled_by: FilledBy = Field(
+        default=FilledBy.APPLY,
+        description="`apply`: kept level with the source. `replay`: filled by `penstock replay` and left as it is; "
+        "`penstock run` starts no apply for it, and capture never waits for it.",
+    )
 
     def __repr__(self) -> str:
         """Without the options: they may hold a password."""

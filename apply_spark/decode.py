@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 from pyspark.sql.avro.functions import from_avro
 
 from apply_spark.intervals import Interval
-from schemas.envelope import copy_reader_schema, reader_schema
+from schemas.envelope import copy_reader_schema, moment_reader_schema, reader_schema
 from schemas.lsn import Position
 from schemas.wire import HEADER_BYTES, header
 from stores.schema_topic import RegisteredSchema
@@ -36,12 +36,21 @@ def decoded_copy(raw: DataFrame, topic: str, schema: RegisteredSchema) -> DataFr
     return raw.where(_is_of(topic, schema)).select(row.alias("row"))
 
 
+def decoded_moments(raw: DataFrame, topic: str, schema: RegisteredSchema) -> DataFrame:
+    """The records of one schema on one topic: commit_lsn, epoch, and ts_us, when they were committed."""
+    return (
+        raw.where(_is_of(topic, schema))
+        .select(_avro(schema, moment_reader_schema(schema.avro)).alias("record"))
+        .select("record.source.*")
+    )
+
+
 def within(rows: DataFrame, interval: Interval) -> DataFrame:
     """What the interval's epoch wrote for its window; a zombie's late queue is outside."""
     return rows.where(
         (F.col("epoch") == F.lit(int(interval.epoch)))
         & (F.col("commit_lsn") >= F.lit(int(interval.start)))
-        & (F.col("commit_lsn") < F.lit(int(interval.lsn)))
+        & (F.col("commit_lsn") < F.lit(int(interval.window_end)))
     )
 
 

@@ -5,6 +5,7 @@ LogError
 |-- RecordDamaged         a record is not what its schema says                  (stops the table)
 |-- AnotherShape          records are of a shape that no marker tells of        (stops the table)
 |-- TopicCut              a topic no longer holds an offset that is needed      (stops the table)
+|-- ReplayImpossible      the topics do not hold what a replay was asked for
 '-- SparkEnded            the JVM is gone
 DestinationError
 |-- DestinationInUse      another apply writes there
@@ -14,6 +15,8 @@ DestinationError
 |-- DestinationFull       it has no room                                        (timed)
 |-- NotPermitted          its role may not write to a table                     (stops the table, timed)
 |-- TablesHeld            all is copied, except tables that were stopped
+|-- DestinationNotNew     a replay was to fill a destination that has progress
+|-- ReplayInterrupted     a replay was told to stop before its end
 |-- PartialRow            a change lacks what only the mirror could have        (stops the table)
 |-- NotHeld               no place for a value, or not for the table            (stops the table)
 '-- TableFailed           one table cannot be written, for one of these reasons (stops the table)
@@ -51,6 +54,10 @@ class TopicCut(LogError):
     def __init__(self, topic: str, reason: str, *, solution: str) -> None:
         super().__init__(f"Topic {topic} {reason}", solution=solution)
         self.topic = topic
+
+
+class ReplayImpossible(LogError):
+    """What is left on the topics is not what was asked for."""
 
 
 class SparkEnded(LogError):
@@ -106,6 +113,18 @@ class TablesHeld(DestinationError):
     """Apply was to end when everything is copied, and some tables are not."""
 
     solution = "Run `penstock status`: it has the reason and the solution of each."
+
+
+class DestinationNotNew(DestinationError):
+    """The destination has progress of its own, which is not that of this replay."""
+
+    solution = "Name a new destination; or let `penstock apply` take this one on from where it stands."
+
+
+class ReplayInterrupted(DestinationError):
+    """The destination is filled in part."""
+
+    solution = "Run the same command again: it goes on where it stopped."
 
 
 class TableFailed(DestinationError):

@@ -35,3 +35,13 @@ class FeedbackSender:
     def close(self) -> None:
         """What was not taken by then is told again by the next apply."""
         self._producer.flush(self._patience)
+
+
+class NoFeedback:
+    """Of a destination that capture is not to wait for, ever."""
+
+    def send(self, _progress: Progress) -> None:
+        """Nobody is told."""
+
+    def close(self) -> None:
+        """Nothing is left to send."""

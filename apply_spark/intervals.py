@@ -33,6 +33,12 @@ class Interval:
     next_offset: int
     """The checkpoint record after this interval."""
     opens: bool
+    counted: Lsn | None = None
+    """Where it was cut: the end of the window that its checkpoints counted."""
+
+    @property
+    def window_end(self) -> Lsn:
+        return self.lsn if self.counted is None else self.counted
 
     @property
     def rows(self) -> int:
@@ -115,6 +121,14 @@ def _join(first: Interval, second: Interval) -> Interval:
     return replace(second, start=first.start, moved=moved, ends={**first.ends, **second.ends}, opens=first.opens)
 
 
+def cut(interval: Interval, lsn: Lsn) -> Interval:
+    """The part of one checkpoint's interval that lies before `lsn`, a bound inside its window.
+
+    Whoever has applied it stands before that checkpoint still, and can go on with the rest of it. The markers are left
+    out: some may be true after `lsn` only."""
+    return replace(interval, lsn=lsn, counted=interval.lsn, next_offset=interval.next_offset - 1, markers=())
+
+
 def advanced(table: TableProgress, interval: Interval, topic: str) -> TableProgress:
     """The table after the interval, whether or not it had rows there. A copy newer than the interval stays ahead."""
     taken_on = table.shapes_before(interval.lsn)
@@ -123,7 +137,7 @@ def advanced(table: TableProgress, interval: Interval, topic: str) -> TableProgr
         lsn=max(table.lsn, interval.lsn),
         epoch=interval.epoch,
         log_offset=interval.next_offset,
-        topic_offset=interval.ends.get(topic, table.topic_offset),
+        topic_offset=table.topic_offset if interval.counted else interval.ends.get(topic, table.topic_offset),
         schema_id=taken_on[-1].schema_id if taken_on else table.schema_id,
         ahead=table.ahead[len(taken_on) :],
         attempts=0,

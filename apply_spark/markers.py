@@ -27,7 +27,7 @@ def marked(progress: Progress, interval: Interval, level: set[TableName]) -> Pro
         match marker:
             case CopyStarted():
                 paused = table is not None and table.paused
-                tables[marker.table] = replace(_begun(marker, interval.epoch), paused=paused)
+                tables[marker.table] = replace(begun(marker, interval.epoch), paused=paused)
                 level.discard(marker.table)
             case CopyFinished(generation=generation, rows=rows, bytes=size, ends=ends, last=last):
                 if table is not None and table.generation == generation:
@@ -60,7 +60,7 @@ def marked(progress: Progress, interval: Interval, level: set[TableName]) -> Pro
     return replace(progress, tables=tables)
 
 
-def _begun(marker: CopyStarted, epoch: Epoch) -> TableProgress:
+def begun(marker: CopyStarted, epoch: Epoch) -> TableProgress:
     """A new generation. What the destination holds of the table stays until the copy is complete on Kafka."""
     return TableProgress(
         table=marker.table,

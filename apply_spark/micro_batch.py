@@ -25,8 +25,8 @@ from apply_spark.config import ApplyTuning
 from apply_spark.copies import CopyReader, upserts
 from apply_spark.destination import Alteration, Batch, Destination
 from apply_spark.errors import AnotherShape, RowsMissing, TableFailed
-from apply_spark.feedback import FeedbackSender
-from apply_spark.intervals import Budget, Interval, accepted, advanced, intervals, is_gap
+from apply_spark.feedback import FeedbackSender, NoFeedback
+from apply_spark.intervals import Budget, Interval, accepted, advanced, cut, intervals, is_gap
 from apply_spark.markers import marked
 from apply_spark.metrics import (
     APPLIED_LSN,
@@ -49,6 +49,7 @@ from schemas.evolution import changes as changes_between
 from schemas.evolution import reached
 from schemas.failpoints import failpoint
 from schemas.identifiers import TableName
+from schemas.lsn import Lsn
 from schemas.phases import Catchup, DataSync, Errored, FinishedCopy, Init, SyncDone, SyncWait
 from schemas.table import TableSchema
 from schemas.topics import Topics
@@ -68,7 +69,7 @@ class Parts:
     schemas: SchemaTopic
     reader: IntervalReader
     copies: CopyReader
-    feedback: FeedbackSender
+    feedback: FeedbackSender | NoFeedback
     tuning: ApplyTuning
     clock: Callable[[], int] = lambda: time.time_ns() // 1000
     """Microseconds since 1970."""
@@ -94,6 +95,12 @@ class Applier:
             self._apply(interval)
         if new and self.progress is not None:
             self.progress = self.progress.passed_over(new[-1].offset + 1)
+
+    def take_until(self, record: Record, lsn: Lsn) -> None:
+        """Applies what lies before `lsn`, a bound inside the window of that record, the next one. All tables are there
+        at once, in one transaction; the destination stands before the record still."""
+        for interval in intervals(accepted([record], self._rule), self._budget):
+            self._apply(cut(interval, lsn))
 
     def _apply(self, interval: Interval) -> None:
         started = time.monotonic()

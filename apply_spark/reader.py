@@ -27,7 +27,7 @@ from apply_spark.fold import Contents, contents_columns, fold, is_simple, latest
 from apply_spark.intervals import Budget, Interval
 from apply_spark.progress import TableProgress
 from apply_spark.read import OffsetRange, checked, raw_records
-from apply_spark.records import contents, each_once, records, since, without
+from apply_spark.records import before, contents, each_once, records, since, without
 from apply_spark.records import within as records_within
 from apply_spark.reshape import Shapes
 from apply_spark.rows import ArrowRows, Rows, SparkRows
@@ -127,9 +127,8 @@ class IntervalReader:
         for table in dict.fromkeys(part.table for part in parts):
             shapes = self.shapes(interval, table)
             skipped = _skipped(table, interval)
-            new = [
-                (part, without(since(rows, table.lsn), skipped)) for part, rows in whole.items() if part.table is table
-            ]
+            mine = [(part, before(rows, interval.lsn)) for part, rows in whole.items() if part.table is table]
+            new = [(part, without(since(rows, table.lsn), skipped)) for part, rows in mine]
             new = [(part, rows) for part, rows in new if rows.num_rows]  # what the table holds may be of another shape
             if not new:
                 continue
@@ -167,15 +166,15 @@ class IntervalReader:
                 if part.table is table
             ]
             skipped = _skipped(table, interval)
-            if skipped:  # what is left is another thing than what was measured
-                mine = [(part, without_in_spark(frame, skipped), found) for part, frame, found in mine]
-                again = _measure([frame for _, frame, _ in mine])
-                mine = [(part, frame, found) for (part, frame, _), found in zip(mine, again, strict=True)]
+            if skipped or interval.counted:  # what is left is not what was counted
+                left = [without_in_spark(frame, skipped) for _, frame, _ in mine]
+                again = zip(mine, left, _measure(left), strict=True)
+                mine = [(part, frame, found) for (part, _, _), frame, found in again]
             shapes = self.shapes(interval, table)
             new = [
-                reshaped
+                shaped
                 for part, frame, _ in mine
-                for reshaped in shapes.reshape_in_spark(frame, self._schema(part.moved.schema_id))
+                for shaped in shapes.reshape_in_spark(frame, self._schema(part.moved.schema_id))
             ]
             if not new:
                 continue
@@ -235,7 +234,8 @@ def _complete(part: _Part, rows: DataFrame, found: Contents) -> DataFrame:
 
 
 def _since(rows: DataFrame, table: TableProgress, interval: Interval) -> DataFrame:
-    """What the table does not hold yet."""
+    """What the table does not hold yet, and of a cut interval only what lies before the cut."""
+    rows = rows.where(F.col("commit_lsn") < F.lit(int(interval.lsn))) if interval.counted else rows
     return rows.where(F.col("commit_lsn") >= F.lit(int(table.lsn))) if table.lsn > interval.start else rows
 
 

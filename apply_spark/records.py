@@ -29,7 +29,8 @@ def within(rows: pa.Table, interval: Interval) -> pa.Table:
     inside = pc.and_(
         pc.equal(rows["epoch"], int(interval.epoch)),
         pc.and_(
-            pc.greater_equal(rows["commit_lsn"], int(interval.start)), pc.less(rows["commit_lsn"], int(interval.lsn))
+            pc.greater_equal(rows["commit_lsn"], int(interval.start)),
+            pc.less(rows["commit_lsn"], int(interval.window_end)),
         ),
     )
     return _where(rows, inside)
@@ -45,6 +46,10 @@ def without(rows: pa.Table, positions: Iterable[Position]) -> pa.Table:
         there = pc.and_(pc.equal(rows["commit_lsn"], int(lsn)), pc.equal(rows["ordinal"], ordinal))
         rows = _where(rows, pc.invert(there))
     return rows
+
+
+def before(rows: pa.Table, lsn: Lsn) -> pa.Table:
+    return _where(rows, pc.less(rows["commit_lsn"], int(lsn)))
 
 
 def each_once(rows: pa.Table) -> pa.Table:

@@ -22,26 +22,21 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from apply_spark.commands import CommandReader, first_command_of
 from apply_spark.config import ApplyConfig, Ends
-from apply_spark.copies import CopyReader
-from apply_spark.destination import Destination
-from apply_spark.destinations.registry import make_destination
-from apply_spark.errors import SparkEnded, TablesHeld
-from apply_spark.feedback import FeedbackSender
-from apply_spark.intervals import Budget
-from apply_spark.micro_batch import Applier, Parts
+from apply_spark.errors import TablesHeld
+from apply_spark.history import history, unreached
+from apply_spark.micro_batch import Applier
+from apply_spark.opened import Opened, made_parts, opened, wait_for_capture
 from apply_spark.progress import Progress, TableProgress
+from apply_spark.reach import log_end, log_of, without_copies
 from apply_spark.read import kafka_options
-from apply_spark.reader import IntervalReader
-from apply_spark.session import spark_session
 from schemas.checkpoint import COMPLETES, Checkpoint
 from schemas.errors import LogError, PenstockError
+from schemas.lsn import NOWHERE
 from schemas.phases import Errored, Ready
 from schemas.topics import Topics
 from stores.kafka_log import KafkaLog, Record, Tail, TopicMissing
-from stores.schema_topic import SchemaTopic
 
 _WAIT_SECONDS = 0.2
-_TOPIC_SECONDS = 1.0
 _POLL_SECONDS = 0.02
 _QUIET_SECONDS = 1.0
 _MOST_RECORDS = 2000
@@ -60,60 +55,25 @@ def run_apply(config: ApplyConfig, stop: threading.Event, spark: SparkSession | 
     PenstockError where it cannot go on.
 
     A session that is given is used and left running."""
-    try:
-        _run(config, stop, spark)
-    except (Py4JNetworkError, ConnectionRefusedError) as error:
-        raise SparkEnded("The Java process of Spark has ended.") from error
+    with opened(config, spark) as here:
+        if wait_for_capture(here.kafka, Topics(config.pipeline), stop):
+            _query_until(stop, config, here)
 
 
-def _run(config: ApplyConfig, stop: threading.Event, spark: SparkSession | None) -> None:
-    with ExitStack() as stack:
-        destination = make_destination(config.name, config.destination)
-        stack.callback(destination.shutdown)
-        stored = destination.startup()
-        kafka = stack.enter_context(KafkaLog(config.kafka))
-        kafka.topics()  # a broker that is not there is told before Spark starts
-        if spark is None:
-            spark = spark_session(config)
-            stack.callback(spark.stop)
-        if _wait_for_capture(kafka, Topics(config.pipeline), stop):
-            _query_until(stop, spark, config, destination, stored, kafka)
-
-
-def _query_until(
-    stop: threading.Event,
-    spark: SparkSession,
-    config: ApplyConfig,
-    destination: Destination,
-    stored: Progress | None,
-    kafka: KafkaLog,
-) -> None:
+def _query_until(stop: threading.Event, config: ApplyConfig, here: Opened) -> None:
     topics = Topics(config.pipeline)
-    feedback = FeedbackSender(config.kafka, topics.feedback, config.name)
-    schemas = SchemaTopic(config.kafka, kafka, topics.schemas)
     with ExitStack() as stack:
-        stack.callback(feedback.close)
-        begin, stored = _begin(kafka, topics, stored)
-        budget = Budget(config.tuning.interval_rows, int(config.tuning.interval_bytes))
-        parts = Parts(
-            spark=spark,
-            topics=topics,
-            log=kafka,
-            schemas=schemas,
-            reader=IntervalReader(spark, config.kafka, topics, kafka, schemas, budget),
-            copies=stack.enter_context(CopyReader(spark, config.kafka, topics, kafka, schemas)),
-            feedback=feedback,
-            tuning=config.tuning,
-        )
+        parts = stack.enter_context(made_parts(config, here))
+        begin, stored = _begin(here.kafka, topics, here.stored)
         checkpoints = Tail(config.kafka, topics.checkpoints, begin)
         stack.callback(checkpoints.close)
-        first_command = first_command_of(kafka, topics.control, stored)
+        first_command = first_command_of(here.kafka, topics.control, stored)
         control = Tail(config.kafka, topics.control, first_command)
         stack.callback(control.close)
-        applier = Applier(destination, stored, parts, first_command)
+        applier = Applier(here.destination, stored, parts, first_command)
         handler = _Handler(applier, checkpoints, CommandReader(control, config.name), begin, stop)
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-query-"))
-        query = _start(spark, config, topics.checkpoints, begin, handler, scratch)
+        query = _start(here.spark, config, topics.checkpoints, begin, handler, scratch)
         stack.callback(query.stop)
         log.info("apply started", destination=config.name, lsn=str(stored.lsn if stored else "0/0"))
         own_log = stack.enter_context(KafkaLog(config.kafka))  # the other one is the handler's, in its thread
@@ -268,6 +228,18 @@ def _query_error(error: PySparkException | None) -> LogError:
     return QueryFailed(f"Spark's query ended: {(text.strip().splitlines() or ['no reason given'])[0][:300]}")
 
 
+def _without_copies(kafka: KafkaLog, topics: Topics, first: int) -> Progress | None:
+    """A new destination, where retention has cut the log: tables of which no copy is left are known, and held."""
+    told = history(log_of(kafka, topics, log_end(kafka, topics)))
+    reasons = without_copies(kafka, topics, told) if told is not None else {}
+    if told is None or not reasons:
+        return None
+    for table, reason in reasons.items():
+        log.error("table cannot be filled", table=str(table), error=reason, solution=f"penstock resync {table}")
+    tables = {table: unreached(table, reason, first) for table, reason in reasons.items()}
+    return Progress(told.log_id, NOWHERE, None, first, 0, tables)
+
+
 def _begin(kafka: KafkaLog, topics: Topics, stored: Progress | None) -> tuple[int, Progress | None]:
     """The first checkpoint record to read. Offsets are hints: topics that were recreated are read from their beginning.
 
@@ -276,25 +248,9 @@ def _begin(kafka: KafkaLog, topics: Topics, stored: Progress | None) -> tuple[in
     topic = topics.checkpoints
     first = kafka.begins([topic])[topic][0]
     if stored is None:
-        if first > 0:
-            log.warning("the log no longer reaches back to its beginning: resync the tables that do not appear")
-        return first, None
+        return first, _without_copies(kafka, topics, first) if first > 0 else None
     place, end = max(first, stored.log_offset - 1), kafka.ends([topic])[topic][0]
     found = [*kafka.read(topic, first, min(first + 1, end)), *kafka.read(topic, place, min(place + 2, end))]
     same_log = any(Checkpoint.decode(record.value or b"").log_id == stored.log_id for record in found)
     begin = max(first, stored.log_offset) if same_log else first
     return begin, replace(stored, log_offset=begin)
-
-
-def _wait_for_capture(kafka: KafkaLog, topics: Topics, stop: threading.Event) -> bool:
-    """Apply may be started first: it waits until capture has made the topics. False: told to stop meanwhile."""
-    told = False
-    wanted = {topics.checkpoints, topics.schemas, topics.feedback, topics.control}
-    while not stop.is_set():
-        if wanted <= kafka.topics():
-            return True
-        if not told:
-            log.info("waiting for capture to create the topics", topic=topics.checkpoints)
-            told = True
-        stop.wait(_TOPIC_SECONDS)
-    return False

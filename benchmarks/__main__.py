@@ -22,6 +22,7 @@ from benchmarks.machine import commit, machine, versions
 from benchmarks.measurement import Measurement
 from benchmarks.memory import MemoryGroup
 from benchmarks.ratios import best, compare, comparison_table, ratios
+from benchmarks.replay_cases import ReplayGroup
 from benchmarks.report import page
 from benchmarks.result import Result, committed
 from benchmarks.servers import Servers, running_servers
@@ -29,6 +30,8 @@ from benchmarks.sizes import FULL, QUICK, Sizes
 
 _ROOT = Path(__file__).parent.parent
 _GROUPS = ("copy", "produce", "backlog", "live", "memory")
+_FURTHER_GROUPS = ("replay",)
+"""Only where they are named: the page does not show them."""
 _QUICK_GROUPS = ("copy", "backlog")
 _HUGE = 10_000_000
 
@@ -88,6 +91,7 @@ def _group(name: str, servers: Servers, sizes: Sizes) -> Group:
         "backlog": BacklogGroup,
         "live": LiveGroup,
         "memory": MemoryGroup,
+        "replay": ReplayGroup,
     }
     return known[name](servers, sizes)
 
@@ -132,7 +136,12 @@ def _check(result: Result, path: Path) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few ratios in less than five minutes")
-    parser.add_argument("--only", action="append", choices=_GROUPS, help="only this group of cases; may be repeated")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=(*_GROUPS, *_FURTHER_GROUPS),
+        help="only this group of cases; may be repeated",
+    )
     parser.add_argument("--rounds", type=int, help="how often each case runs")
     parser.add_argument("--scale", type=float, default=1.0, help="sizes times this; for trying things out")
     parser.add_argument("--huge", action="store_true", help="also one transaction of ten million rows")

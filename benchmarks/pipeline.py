@@ -6,6 +6,7 @@ import os
 import time
 import urllib.request
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Self, TypeVar
 
 import duckdb
@@ -104,6 +105,24 @@ class Pipeline:
             stage.close()
         if verb == "capture":
             self.wait(lambda: self._walsender() is None, "the walsender to end")
+
+    def run(self, verb: str, *options: str) -> None:
+        """A verb that ends by itself."""
+        with (self.folder / f"{verb}.log").open("ab") as errors:
+            stage = Stage(verb, [verb, "-c", str(self._file), *options], os.environ, errors)
+        self._servers.meter.watch(stage.process.pid, APPLY)
+        code = stage.process.wait()
+        self._servers.meter.forget(stage.process.pid)
+        failure = stage.failure() if code else None
+        stage.close()
+        if failure is not None:
+            raise failure
+
+    def add_duckdb(self, name: str) -> Path:
+        path = self.folder / f"{name}.duckdb"
+        with self._file.open("a") as file:
+            file.write(f'\n[destinations.{name}]\ntype = "duckdb"\npath = "{path}"\nfilled_by = "replay"\n')
+        return path
 
     def pid(self, verb: str) -> int:
         return self._stages[verb].process.pid

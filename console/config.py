@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from apply_spark.config import ApplyConfig, ApplyTuning, DestinationConfig, Ends, SparkRuntime
+from apply_spark.config import ApplyConfig, ApplyTuning, DestinationConfig, Ends, FilledBy, SparkRuntime
 from capture.config import CaptureConfig, CaptureTuning, CopiesConfig, CopyMode, SourceConfig
 from console.embedded_broker import running_broker
 from console.environment import Variable, overrides
@@ -109,6 +109,11 @@ class Config:
         return {DestinationName(name): config for name, config in self.settings.destinations.items()}
 
     @property
+    def live_destinations(self) -> tuple[DestinationName, ...]:
+        """Those that apply keeps level with the source: the ones that `run` starts and capture waits for."""
+        return tuple(name for name, each in self.destinations.items() if each.filled_by is FilledBy.APPLY)
+
+    @property
     def folder(self) -> Path:
         """Where penstock keeps its own files: `.penstock` beside the configuration file."""
         return self.path.parent / ".penstock"
@@ -141,7 +146,7 @@ class Config:
             acknowledge=self.settings.acknowledge,
             copies=self.settings.copies,
             tuning=self.settings.capture,
-            destinations=tuple(self.destinations),
+            destinations=self.live_destinations,
             state_path=str(self.path.parent / state.expanduser()),
         )
 
@@ -155,6 +160,19 @@ class Config:
             ends=Ends.WHEN_COMPLETE if self.settings.copies.mode is CopyMode.COPY_ONLY else Ends.WHEN_TOLD,
             runtime=runtime,
         )
+
+    def live_destination_named(self, name: str | None) -> DestinationName:
+        """The same, of those that apply fills."""
+        if name is None and len(self.live_destinations) == 1:
+            return self.live_destinations[0]
+        found = self.destination_named(name)
+        if found not in self.live_destinations:
+            raise ConfigError(
+                f"destinations.{found} is filled by replay, and is not kept level with the source.",
+                solution=f"Run `penstock replay --destination {found}`; or take `filled_by` out of its section, which "
+                "makes it a live destination for good.",
+            )
+        return found
 
     def destination_named(self, name: str | None) -> DestinationName:
         """The destination of that name; without a name, the only one there is."""

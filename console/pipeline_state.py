@@ -14,6 +14,7 @@ from capture.table_sync.estimate import expected_rows
 from capture.waiting import Writers, snapshot_waits
 from console.config import Config
 from console.copy_progress import OnKafka
+from console.replayable import Replayable
 from schemas.acknowledge import AcknowledgeConfig
 from schemas.checkpoint import Checkpoint
 from schemas.epochs import EpochRule
@@ -68,6 +69,8 @@ class LogState:
     """What the copy topics have that destinations wait for, or apply."""
     copying: frozenset[TableName] = frozenset()
     """The tables of which some rows are copied to Kafka, and not all, as far as destinations know."""
+    replayable: Mapping[TableName, Replayable] = field(default_factory=dict)
+    """From where on a replay can have each table."""
 
     @property
     def last(self) -> Checkpoint | None:

@@ -16,6 +16,8 @@ What is measured:
   tries it again, by the clock of its host; null where it waits for a human.
 - `wal_growth_bytes_per_second`: see console/forecast.py. `wal_limit_seconds`: what is left until
   max_slot_wal_keep_size, divided by it; null where that would never be reached, and where too little was seen yet.
+- `replay`: from where on `penstock replay` can have every table that it can have, and each: see
+  console/replayable.py.
 - The clock is the source's, because commit times are; where the source does not answer, this machine's.
 """
 
@@ -31,6 +33,7 @@ from console.config import Config
 from console.copy_progress import CopyProgress, to_destination, to_kafka
 from console.forecast import wal_growth
 from console.pipeline_state import CHECKPOINTS, LogState, SourceState
+from console.replayable import replay_report
 from schemas.acknowledge import AcknowledgeConfig, Policy
 from schemas.checkpoint import Checkpoint
 from schemas.feedback import Feedback, TableReport
@@ -57,7 +60,7 @@ def status(config: Config, source: SourceState | None, log: LogState) -> dict[st
     last = log.last
     wal = source.wal_lsn if source is not None else None
     now = source.now if source is not None else time.time_ns() // 1000
-    names = [*config.destinations, *(name for name in log.feedback if name not in config.destinations)]
+    names = [*config.live_destinations, *(name for name in log.feedback if name not in config.live_destinations)]
     return {
         "pipeline": config.pipeline,
         "log_id": last.log_id if last is not None else None,
@@ -70,6 +73,7 @@ def status(config: Config, source: SourceState | None, log: LogState) -> dict[st
             "lag_bytes": _behind(wal, last.lsn if last is not None else None),
             "lag_seconds": _capture_seconds(last, wal, now),
         },
+        "replay": replay_report(log.replayable),
         "destinations": {name: _destination(config, source, log, name, now) for name in names},
     }
 
@@ -133,9 +137,11 @@ def held_by(config: Config, source: SourceState, log: LogState) -> list[str]:
     confirmed = slot.confirmed_flush_lsn or NOWHERE
     if confirmed >= source.wal_lsn:
         return []
-    if in_force(config, log).policy is Policy.KAFKA or not config.destinations:
+    if in_force(config, log).policy is Policy.KAFKA or not config.live_destinations:
         return [CAPTURE]
-    lsns = {name: each.lsn if (each := _current(log, name)) is not None else NOWHERE for name in config.destinations}
+    lsns = {
+        name: each.lsn if (each := _current(log, name)) is not None else NOWHERE for name in config.live_destinations
+    }
     level = {name: lsn for name, lsn in lsns.items() if lsn >= confirmed}
     unheard = {name: lsn for name, lsn in lsns.items() if lsn == NOWHERE}
     moved_without = min(level.values(), default=NOWHERE) == confirmed

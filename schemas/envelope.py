@@ -87,6 +87,12 @@ def copy_reader_schema(writer: dict[str, Any]) -> dict[str, Any]:
     return {**writer, "fields": [_read_as("after", _plain_row(writer))]}
 
 
+def moment_reader_schema(writer: dict[str, Any]) -> dict[str, Any]:
+    """What tells when a change was committed, in order and in time."""
+    source = {**_SOURCE, "fields": [_read_as(name, "long") for name in ("commit_lsn", "epoch", "ts_us")]}
+    return {**writer, "fields": [_read_as("source", source)]}
+
+
 def _plain_row(writer: dict[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = writer["fields"][0]["type"][1]
     return {**row, "fields": [{**field, "type": [plain(each) for each in field["type"]]} for field in row["fields"]]}

@@ -16,7 +16,7 @@ def apply(
     """Carry the changes from Kafka to a destination, until it is told to stop."""
     with running_as_stage(parent_pipe) as stop:
         pipeline = load(config)
-        name = pipeline.destination_named(destination)
+        name = pipeline.live_destination_named(destination)
 
         from apply_spark.run import run_apply  # noqa: PLC0415 -- `penstock --help` stays fast
         from console.local_stack.spark import spark_runtime  # noqa: PLC0415

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import psycopg
@@ -16,6 +17,7 @@ from console.commands.options import ConfigFile
 from console.config import DEFAULT_FILE, Config, load
 from console.output import as_json, human_bytes, human_duration, stderr, stdout, table
 from console.pipeline_state import LogState, SourceState, read_log, read_source
+from console.replayable import read_replayable
 from console.status import status as make_status
 from schemas.errors import SourceError
 from stores.kafka_log import KafkaLog
@@ -29,7 +31,9 @@ def status(
     """Show tables, phases, lag by stage in bytes and seconds, and the WAL that is held, by whom, for how long yet."""
     pipeline = load(config)
     with KafkaLog(pipeline.kafka) as log:
-        said = read_log(log, pipeline.pipeline, pipeline.destinations)
+        said = read_log(log, pipeline.pipeline, pipeline.live_destinations)
+        told = said.feedback.values()
+        said = replace(said, replayable=read_replayable(log, pipeline.kafka, pipeline.pipeline, said.last, told))
     report = make_status(pipeline, _source(pipeline, said), said)
     if json:
         typer.echo(as_json(report))
@@ -65,6 +69,8 @@ def print_status(report: dict[str, Any], out: Console) -> None:
     out.print(f"forecast: {forecast_in_words(slot)}", markup=False)
     if report["snapshot"] is not None:
         out.print(f"copies: {snapshot_in_words(report['snapshot'])}", markup=False)
+    for line in replay_in_words(report["replay"]):
+        out.print(line, markup=False)
     for name, destination in report["destinations"].items():
         out.print()
         out.print(tables_of(name, destination))
@@ -92,6 +98,19 @@ def forecast_in_words(slot: dict[str, Any]) -> str:
         return f"{pace}; no max_slot_wal_keep_size bounds it"
     reached = f"would be reached in about {human_duration(seconds)}" if seconds is not None else "is not in sight"
     return f"{pace}; max_slot_wal_keep_size ({human_bytes(limit)}) {reached}"
+
+
+def replay_in_words(replay: dict[str, Any]) -> list[str]:
+    tables = replay["tables"]
+    if not tables:
+        return ["replay: no destination has told of a table yet"]
+    cannot = {name: facts for name, facts in tables.items() if facts["reason"] is not None}
+    at = f" ({replay['from_time']})" if replay["from_time"] else ""
+    able = f"from {replay['from_lsn']}{at} on" if replay["from_lsn"] else "nothing can be replayed"
+    return [
+        f"replay: {len(tables) - len(cannot)} of {len(tables)} tables, {able}",
+        *(f"  not {name}: {facts['reason']}; `{facts['solution']}`" for name, facts in cannot.items()),
+    ]
 
 
 def snapshot_in_words(snapshot: dict[str, Any]) -> str:

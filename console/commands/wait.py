@@ -49,7 +49,7 @@ def wait(
 ) -> None:
     """Return when the destination has every transaction that was committed before LSN was read; else exit code 1."""
     pipeline = load(config)
-    name = pipeline.destination_named(destination)
+    name = pipeline.live_destination_named(destination)
     with KafkaLog(pipeline.kafka) as log:
         feedback = wait_until_there(
             log, pipeline.pipeline, name, lsn, timeout, held=Held.PASSED_OVER, tables=_published(pipeline)

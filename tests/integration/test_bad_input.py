@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,20 +13,9 @@ from confluent_kafka.admin import AdminClient
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
 from tests.conftest import MakePipeline
+from tests.support.command import penstock
 from tests.support.eventually import eventually
 from tests.support.pipeline import Pipeline
-
-
-def penstock(*arguments: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
-    """The command as a user runs it."""
-    return subprocess.run(
-        [sys.executable, "-m", "console", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        check=False,
-        env={**os.environ, "PENSTOCK_LOG_FORMAT": "json"},
-    )
 
 
 def assert_refused(done: subprocess.CompletedProcess[str], *parts: str) -> None:

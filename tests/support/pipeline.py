@@ -159,7 +159,7 @@ class Pipeline:
         return self.capture.process.wait(60)
 
     def start_apply_process(self, **environment: str) -> None:
-        self.apply = self._stage("apply", environment)
+        self.apply = self._stage("apply", environment, "--destination", LAKE)
 
     def pause(self, stage: Stage) -> None:
         os.kill(stage.process.pid, signal.SIGSTOP)
@@ -200,10 +200,10 @@ class Pipeline:
         self.start_capture()
         self.start_apply()
 
-    def _stage(self, verb: str, environment: Mapping[str, str]) -> Stage:
+    def _stage(self, verb: str, environment: Mapping[str, str], *options: str) -> Stage:
         number = len(list(self.folder.glob(f"{verb}*.log")))
         with (self.folder / f"{verb}{number}.log").open("wb") as log:
-            return begun(verb, [verb, "-c", str(self.file)], {**os.environ, **environment}, log)
+            return begun(verb, [verb, "-c", str(self.file), *options], {**os.environ, **environment}, log)
 
     # What can be seen.
 
@@ -308,7 +308,7 @@ class Pipeline:
 
     def lake(self, query: str, parameters: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
         """What a client reads from the DuckDB file."""
-        return _read(self.lake_path, query, list(parameters))
+        return read_lake(self.lake_path, query, parameters)
 
     def has_topic(self, topic: str) -> bool:
         with shared_log(self.config().kafka) as log:
@@ -342,11 +342,13 @@ def _active(admin: psycopg.Connection, slot: str) -> bool:
     return bool(row and row[0])
 
 
-def _read(path: Path, query: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
+def read_lake(path: Path, query: str, parameters: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
+    """What a client reads from a DuckDB file, in between batches."""
+
     def attempt() -> tuple[list[tuple[Any, ...]]] | None:
         try:
             with duckdb.connect(str(path), read_only=True) as client:
-                return (client.execute(query, parameters).fetchall(),)
+                return (client.execute(query, list(parameters)).fetchall(),)
         except (duckdb.IOException, duckdb.ConnectionException):
             return None
         except duckdb.BinderException as error:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apply_spark.intervals import Budget, Interval, accepted, advanced, intervals, is_gap
+from apply_spark.intervals import Budget, Interval, accepted, advanced, cut, intervals, is_gap
 from apply_spark.progress import ShapeAhead, TableProgress
 from schemas.checkpoint import Checkpoint, Moved, TableRemoved
 from schemas.epochs import EpochRule
@@ -232,3 +232,14 @@ def test_a_gap_is_what_lies_between_a_table_and_an_interval_that_begins_above_it
     (interval,) = made_of(a_checkpoint(start, 200))
 
     assert is_gap(a_table(lsn=100), interval) is gap
+
+
+def test_a_cut_interval_counts_its_whole_window_and_leaves_its_reader_before_the_checkpoint() -> None:
+    (whole,) = made_of(a_checkpoint(100, 200, rows=3, markers=(REMOVED,)))
+
+    part = cut(whole, Lsn(150))
+    after = advanced(a_table(lsn=100, topic_offset=7), part, "t")
+
+    assert (part.start, part.lsn, part.window_end, part.rows, part.markers) == (100, 150, 200, 3, ())
+    assert (after.lsn, after.log_offset, after.topic_offset) == (150, 0, 7)
+    assert not is_gap(after, whole)

@@ -29,7 +29,10 @@ def test_help_lists_every_verb() -> None:
     result = penstock("--help")
 
     assert result.exit_code == 0
-    verbs = ("demo", "run", "capture", "apply", "status", "doctor", "wait", "resync", "acknowledge", "setup-source")
+    verbs = (
+        *("demo", "run", "capture", "apply", "replay", "status", "doctor", "wait", "resync", "acknowledge"),
+        "setup-source",
+    )
     assert [verb for verb in verbs if verb not in result.stdout] == []
 
 
@@ -142,3 +145,24 @@ def test_a_policy_that_makes_no_sense_is_refused_before_anybody_is_asked(
 
 def test_an_unknown_policy_is_wrong_usage(tmp_path: Path) -> None:
     assert penstock("acknowledge", "everything", "-c", str(tmp_path / "penstock.toml")).exit_code == 2
+
+
+@pytest.mark.parametrize("until", ["yesterday", "2026-11-17 10:00:00", "16/XYZ"])
+def test_replay_refuses_an_end_that_is_not_clear(until: str, tmp_path: Path) -> None:
+    path = tmp_path / "penstock.toml"
+
+    result = penstock("replay", "-c", str(path), "--destination", "lake", "--until", until)
+
+    assert result.exit_code == 2
+    assert "2026-11-17" in result.stderr
+
+
+def test_replay_up_to_a_moment_refuses_a_destination_that_apply_would_take_on(tmp_path: Path) -> None:
+    path = tmp_path / "penstock.toml"
+    path.write_text(BROKEN.replace("publicaton", "publication"))
+
+    result = penstock("replay", "-c", str(path), "--destination", "lake", "--until", "16/B374D848")
+
+    assert result.exit_code == 1
+    assert "destinations.lake is a live destination" in result.stderr
+    assert 'solution: Write filled_by = "replay"' in result.stderr

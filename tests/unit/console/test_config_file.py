@@ -2,11 +2,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from apply_spark.config import SparkRuntime
+from console.commands.run import start_stages
 from console.config import Config, load
+from console.stages import Stages
 from schemas.acknowledge import Policy
 from schemas.errors import ConfigError
 from schemas.identifiers import DestinationName
@@ -42,6 +45,21 @@ def refused(folder: Path, text: str, **environment: str) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
         loaded(folder, text, **environment)
     return caught.value
+
+
+def started(config: Config) -> list[str]:
+    """What `penstock run` starts."""
+
+    class Noted(Stages):
+        names: ClassVar[list[str]] = []
+
+        def start(self, name: str, arguments: list[str]) -> None:
+            self.names.append(name)
+            assert arguments[0] == name.split(maxsplit=1)[0]
+
+    noted = Noted({})
+    start_stages(noted, config)
+    return noted.names
 
 
 def test_the_smallest_file_is_enough(tmp_path: Path) -> None:
@@ -248,3 +266,18 @@ def test_the_bound_may_come_from_the_environment(tmp_path: Path) -> None:
     text = SHOP + '[acknowledge]\npolicy = "bounded"\n'
 
     assert loaded(tmp_path, text, PENSTOCK_ACKNOWLEDGE__MAX_WAL="64MiB").settings.acknowledge.max_wal == 64 * 1024**2
+
+
+def test_a_destination_that_replay_fills_is_neither_started_nor_waited_for(tmp_path: Path) -> None:
+    past = '[destinations.past]\ntype = "duckdb"\npath = "past.duckdb"\nfilled_by = "replay"\n'
+
+    config = loaded(tmp_path, SHOP + past)
+
+    assert list(config.destinations) == ["lake", "past"]
+    assert config.live_destinations == ("lake",)
+    assert config.capture_config().destinations == ("lake",)
+    assert config.live_destination_named(None) == "lake"
+    assert started(config) == ["capture", "apply lake"]
+    assert "filled_by" not in config.destinations[DestinationName("past")].options
+    with pytest.raises(ConfigError, match=r"destinations\.past is filled by replay"):
+        config.live_destination_named("past")
