@@ -158,7 +158,11 @@ def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
             return PostgresPlace(request.getfixturevalue("postgres"))
 
 
-PLACES = ("memory", "duckdb", "ducklake", "postgres")
+FURTHER = pytest.mark.further
+"""Of engines beside those that most tests use: `make test-destinations`."""
+_MOST, _FURTHER = ("memory", "duckdb"), ("ducklake", "postgres")
+NAMES = (*_MOST, *_FURTHER)
+PLACES = (*_MOST, *(pytest.param(name, marks=FURTHER) for name in _FURTHER))
 
 
 def quoted(*names: str) -> str:

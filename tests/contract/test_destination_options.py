@@ -9,10 +9,10 @@ import pytest
 from apply_spark.config import DestinationConfig
 from apply_spark.destinations.registry import installed, make_destination
 from schemas.errors import ConfigError
-from tests.contract.destination_places import LAKE, PLACES
+from tests.contract.destination_places import LAKE, NAMES
 
 
-@pytest.mark.parametrize("kind", sorted({*PLACES, "stdout"}))
+@pytest.mark.parametrize("kind", sorted({*NAMES, "stdout"}))
 def test_an_unknown_option_is_refused_and_named(kind: str, tmp_path: Path) -> None:
     config = DestinationConfig.model_validate({"type": kind, "path": str(tmp_path / "x"), "colour": "red"})
 
@@ -26,8 +26,8 @@ def test_an_unknown_type_is_refused_with_the_one_that_was_meant() -> None:
     with pytest.raises(ConfigError, match="Did you mean 'duckdb'") as caught:
         make_destination(LAKE, DestinationConfig(type="duckbd"))
 
-    assert all(name in caught.value.solution for name in PLACES)
+    assert all(name in caught.value.solution for name in NAMES)
 
 
 def test_every_place_of_this_suite_is_an_installed_destination() -> None:
-    assert set(PLACES) <= set(installed())
+    assert set(NAMES) <= set(installed())

@@ -19,6 +19,7 @@ from schemas.pg_types.registry import TYPES
 from schemas.table import Column, TableSchema
 from tests.contract.destination_places import (
     EVENTS,
+    FURTHER,
     ITEMS,
     LAKE,
     ORDERS,
@@ -63,7 +64,7 @@ def lake(place: DuckDbPlace) -> Iterator[DuckDbDestination]:
     destination.shutdown()
 
 
-@pytest.fixture(params=[DuckDbPlace, DuckLakePlace], ids=["file", "lake"])
+@pytest.fixture(params=[DuckDbPlace, pytest.param(DuckLakePlace, marks=FURTHER)], ids=["file", "lake"])
 def either(request: pytest.FixtureRequest, tmp_path: Path) -> DuckDbPlace:
     place: DuckDbPlace = request.param(tmp_path)
     return place

@@ -32,6 +32,8 @@ from tests.contract.destination_places import (
     upsert,
 )
 
+pytestmark = pytest.mark.further
+
 
 @pytest.fixture(params=["file", "postgres"])
 def options(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:

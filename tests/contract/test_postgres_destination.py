@@ -33,6 +33,8 @@ from tests.contract.destination_places import (
 from tests.contract.destination_types import ARRAYS, SAMPLES, Sample, a_table_of, from_kafka
 from tests.support.builders import INT8, a_column, a_table
 
+pytestmark = pytest.mark.further
+
 UNHELD = "日本"
 """What LATIN1 has no letters for, and must not be repeated."""
 ONLY_POSTGRES = (

@@ -14,6 +14,8 @@ from tests.conftest import MakePipeline
 from tests.contract.destination_places import PostgresPlace
 from tests.support.pipeline import Pipeline
 
+pytestmark = pytest.mark.further
+
 TABLES = ("orders", "lines", "notes", "events")
 SCHEMA = (
     "create type mood as enum ('good', 'bad')",
