@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import psycopg
 import pytest
-from psycopg import sql
 from pyspark.sql import SparkSession
 
 from apply_spark.destinations import duckdb_mirrors
 from apply_spark.destinations.ducklake import DuckLakeDestination, load_extension
 from apply_spark.errors import DestinationAway, DestinationInUse, DestinationLocked, DestinationTaken
-from console.local_stack.postgres import LocalPostgres
 from schemas.errors import DestinationError, Retry
 from tests.contract.destination_places import (
     EVENTS,
     LAKE,
     ORDERS,
+    PostgresPlace,
     a_batch,
     a_progress,
     bag_changes,
@@ -37,8 +34,9 @@ pytestmark = pytest.mark.further
 
 @pytest.fixture(params=["file", "postgres"])
 def options(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
-    on_postgres = request.param == "postgres"
-    catalog = _catalog(request.getfixturevalue("postgres")) if on_postgres else str(tmp_path / "lake.ducklake")
+    catalog = str(tmp_path / "lake.ducklake")
+    if request.param == "postgres":
+        catalog = f"postgres:{PostgresPlace(request.getfixturevalue('postgres')).dsn}"
     return {"catalog": catalog, "data_path": str(tmp_path / "it's files")}
 
 
@@ -176,11 +174,3 @@ def reader(options: dict[str, Any]) -> duckdb.DuckDBPyConnection:
 
 def _has_tables(client: duckdb.DuckDBPyConnection) -> bool:
     return bool(client.execute("select 1 from duckdb_schemas() where schema_name = 'public'").fetchall())
-
-
-def _catalog(server: LocalPostgres) -> str:
-    """In a database of its own."""
-    name = f"lake_{secrets.token_hex(4)}"
-    with psycopg.connect(server.dsn(), autocommit=True) as admin:
-        admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-    return f"postgres:{server.dsn(name)}"
