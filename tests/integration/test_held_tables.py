@@ -126,14 +126,16 @@ def test_a_table_that_time_may_heal_is_tried_again_over_a_restart_and_is_ready_w
         held = eventually(lambda: errored(pipeline, attempt=2), what="a second attempt")
         pipeline.stop_apply()
         attempts = stored(mirror)["phase"]["attempt"]
+        pipeline.stop_capture()  # tries must not need new checkpoints
         pipeline.start_apply()
-        eventually(lambda: errored(pipeline, attempt=attempts + 1), what="the attempt after the last one")
-        pipeline.stop_capture()  # the next try must not need a new checkpoint
+        again = eventually(lambda: errored(pipeline, attempt=attempts + 1), what="the attempt after the last one")
+        eventually(lambda: errored(pipeline, attempt=attempts + 4), what="attempts after the last checkpoint")
 
     eventually(lambda: pipeline.known_phase("bad") == "Ready", what="the table to be ready by itself")
 
     assert "LockNotAvailable" in held.reason
     assert held.next_try is not None
+    assert again.attempt <= attempts + 2, "the attempts before the restart are not forgotten, and none is made up"
     assert stored(mirror)["attempts"] == 0
     pipeline.start_capture()
     assert_equal(pipeline, mirror)
