@@ -87,8 +87,11 @@ class LoggedCopy:
             copy_rows=self.finished.rows,
             copy_bytes=self.finished.bytes,
             last_snapshot=self.finished.last,
-            ahead=tuple(shape for shape in self.shapes if shape.position.commit_lsn < lsn),
+            ahead=self.shapes_between(self.generation, lsn),
         )
+
+    def shapes_between(self, start: Lsn, end: Lsn) -> tuple[ShapeAhead, ...]:
+        return tuple(shape for shape in self.shapes if start <= shape.position.commit_lsn < end)
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,10 @@ class TableProgress:
         """Those that the table takes on if it goes on to `lsn`."""
         return tuple(shape for shape in self.ahead if shape.position.commit_lsn < lsn)
 
+    def shapes_since(self, lsn: Lsn) -> tuple[ShapeAhead, ...]:
+        """Those that it takes on only after it has come to `lsn`."""
+        return tuple(shape for shape in self.ahead if shape.position.commit_lsn >= lsn)
+
     @property
     def repeats(self) -> bool:
         """Whether a key may come more than once on the copy topic: the copy was interrupted and resumed."""

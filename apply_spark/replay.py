@@ -131,7 +131,7 @@ class _Replay:
         name = self._config.name
         if stored.log_id != told.log_id:
             raise DestinationNotNew(f"Destination {name} holds the state of another log: the topics were recreated.")
-        if wanted is not None and (wanted.log_offset != stored.log_offset or stored.lsn not in _places(wanted)):
+        if wanted is not None and not _leads_to(stored, wanted, told):
             raise DestinationNotNew(
                 f"Destination {name} has progress of its own, up to {stored.lsn}: that is not where this replay "
                 f"ends, {wanted.lsn}."
@@ -212,9 +212,18 @@ class _Replay:
         return progress
 
 
-def _places(wanted: Target) -> set[Lsn]:
-    """Where a destination on its way stands: before the cut, and after it."""
-    return {wanted.boundary, wanted.lsn}
+def _leads_to(stored: Progress, wanted: Target, told: History) -> bool:
+    """Whether the destination is on the way to that end: before the cut, if there is one, or after it. Two ends inside
+    one window share the way, if the same copies and shapes lead to both."""
+    if stored.log_offset != wanted.log_offset or stored.lsn not in {wanted.boundary, wanted.lsn}:
+        return False
+    return all(
+        (copy := told.copy_at(table.table, wanted.lsn)) is not None
+        and copy.generation == table.generation
+        and copy.shapes_between(wanted.boundary, wanted.lsn) == table.shapes_since(wanted.boundary)
+        for table in stored.tables.values()
+        if table.generation != NOWHERE and stored.lsn < wanted.lsn
+    )
 
 
 def _impossible(missing: dict[TableName, str], wanted: Target) -> ReplayImpossible:

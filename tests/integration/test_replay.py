@@ -268,5 +268,7 @@ def test_an_interrupted_replay_goes_on_to_its_own_end_only(
         with pytest.raises(DestinationNotNew, match=f"Destination {name} has progress of its own"):
             replayed(past, spark, name)
     else:
+        with pytest.raises(DestinationNotNew, match="that is not where this replay ends"):
+            replayed(past, spark, name, past.moments["truncated"].lsn, missing)  # in the same window
         replayed(past, spark, name, until, missing)  # nothing is left to do
         assert_as_of(path, past.moments[bound])
