@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from apply_spark.config import ApplyConfig, Ends
 from apply_spark.copies import CopyReader
 from apply_spark.destination import Destination
-from apply_spark.destinations.registry import make_destination
+from apply_spark.destinations.registry import connector, make_destination
 from apply_spark.errors import SparkEnded, TablesHeld
 from apply_spark.feedback import FeedbackSender
 from apply_spark.intervals import Budget
@@ -69,12 +69,15 @@ def _run(config: ApplyConfig, stop: threading.Event, spark: SparkSession | None)
     with ExitStack() as stack:
         destination = make_destination(config.name, config.destination)
         stack.callback(destination.shutdown)
-        stored = destination.startup()
+        by_spark = connector(config.name, config.destination) is not None
+        stored = None if by_spark else destination.startup()
         kafka = stack.enter_context(KafkaLog(config.kafka))
         kafka.topics()  # a broker that is not there is told before Spark starts
         if spark is None:
             spark = spark_session(config)
             stack.callback(spark.stop)
+        if by_spark:
+            stored = destination.startup()
         if _wait_for_capture(kafka, Topics(config.pipeline), stop):
             _query_until(stop, spark, config, destination, stored, kafka)
 
