@@ -1,4 +1,4 @@
-"""What the Delta destination promises beyond the contract: types, crashes between commits, who may write, maintenance."""
+"""What the Delta destination promises beyond the contract: types, crashes between commits, who writes, maintenance."""
 
 from __future__ import annotations
 
@@ -244,16 +244,15 @@ def test_an_apply_that_was_frozen_between_its_plan_and_its_commit_and_replaced_w
     successor, found = opened(place), []
     at(monkeypatch, "delta.planned", lambda: found.append(successor.startup()))
 
+    attempts: dict[str, Callable[[], None]] = {
+        "merge": lambda: lake.write_events(a_batch(changes(spark, table, upsert(1, "late")))),
+        "append": lambda: lake.write_table_rows(table, copied(spark, table, [(2, "late")]), a_progress(60, table)),
+        "replace": lambda: lake.drop_table_for_copy(table, a_progress(60, table)),
+        "alter": lambda: lake.write_events(Batch((), a_progress(60, after), (altered(table, after),))),
+    }
+
     with pytest.raises(DestinationTaken):
-        match what:
-            case "merge":
-                lake.write_events(a_batch(changes(spark, table, upsert(1, "late"))))
-            case "append":
-                lake.write_table_rows(table, copied(spark, table, [(2, "late")]), a_progress(60, table))
-            case "replace":
-                lake.drop_table_for_copy(table, a_progress(60, table))
-            case "alter":
-                lake.write_events(Batch((), a_progress(60, after), (altered(table, after),)))
+        attempts[what]()
 
     assert found == [before]
     assert place.rows(table) == [(1, "a")]
@@ -297,7 +296,7 @@ def test_rows_of_an_older_shape_go_to_a_mirror_that_a_crash_left_in_a_later_one(
 ) -> None:
     columns = [a_column("id", INT8, key=True), a_column("a"), a_column("b"), a_column("c")]
     columns = [replace(column, number=number + 1) for number, column in enumerate(columns)]
-    id_, a, b, c = columns
+    id_, a, b, _ = columns
     new = replace(a_column("new", INT8), number=5, missing="7")
     first = a_table(*columns)
     second = a_table(id_, replace(a, name="b"), replace(b, name="a"), new)
@@ -312,8 +311,8 @@ def test_rows_of_an_older_shape_go_to_a_mirror_that_a_crash_left_in_a_later_one(
     assert again.startup() == a_progress(50, first)
     early = changes(spark, first, upsert(1, None, "B", "C", missing=["a"], base=(1,)), upsert(3, "a3", "b3", "c3"))
     again.write_events(Batch((early,), a_progress(60, first)))
-    third = a_table(id_, replace(a, name="b"), b)  # no such one: it would lead back
-    again.write_events(Batch((), a_progress(70, third), (altered(first, a_table(id_, a, b)),)))
+    between = a_table(id_, a, b)
+    again.write_events(Batch((), a_progress(70, between), (altered(first, between),)))
     late = changes(spark, second, gone(2))
     again.write_events(Batch((late,), a_progress(90, second), (altered(first, second),)))
 
