@@ -18,6 +18,7 @@ may only be frozen, fails or is dropped. A commit that was dropped is noticed: t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -49,6 +50,7 @@ from schemas.table import TableSchema
 from schemas.topics import escaped
 
 _ATTEMPTS = 5
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 class DeltaOptions(BaseModel, frozen=True, extra="forbid"):
@@ -74,7 +76,7 @@ class DeltaDestination:
     def __init__(self, name: DestinationName, options: Mapping[str, Any]) -> None:
         self.name = name
         path = checked(DeltaOptions, options, f"destinations.{name}").path
-        self._root = path.rstrip("/") if "://" in path else str(Path(path).absolute())
+        self._root = path.rstrip("/") if _ADDRESS.match(path) else str(Path(path).absolute())
         self._spark: SparkSession
         self._plans: Plans | None = None
         self._last_file = 0
@@ -189,6 +191,14 @@ class DeltaDestination:
 
     def _frame(self, stack: ExitStack, schema: TableSchema, rows: Rows) -> DataFrame:
         """What Spark computes is computed once: it is looked at before it is written."""
+        self._require(schema)
+        frame = rows.frame()
+        if isinstance(rows, SparkRows):
+            frame = frame.persist()
+            stack.callback(frame.unpersist)
+        return frame
+
+    def _require(self, schema: TableSchema) -> None:
         if self._mirror(schema.name).mark() is None:
             raise TableFailed(
                 schema.name,
@@ -197,16 +207,12 @@ class DeltaDestination:
                     solution="Run `penstock resync TABLE`: it makes the mirror anew.",
                 ),
             )
-        frame = rows.frame()
-        if isinstance(rows, SparkRows):
-            frame = frame.persist()
-            stack.callback(frame.unpersist)
-        return frame
 
     def _alter(self, schema: TableSchema, lsn: Lsn) -> None:
         """The mirror in its new shape, in one commit, whichever it has: a crash, or an error, may have come between a
         shape and its rows, and the intervals may be other ones now. So it may have this one, or a later one, already.
         The commit leads to no new progress."""
+        self._require(schema)
         mirror = self._mirror(schema.name)
         has, since = self._held(schema), mirror.shape().since
         if lsn < since or [(c.number, c.name) for c in has.columns] == [(c.number, c.name) for c in schema.columns]:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
 from apply_spark.destinations.delta_types import delta_type, misfit
-from apply_spark.errors import DestinationAway, DestinationTaken, NotHeld, TableFailed
+from apply_spark.errors import DestinationAway, DestinationLocked, DestinationTaken, NotHeld, TableFailed
 from schemas.table import TableSchema
 
 _TAKEN = "io.delta.exceptions.ConcurrentTransactionException"
@@ -30,6 +30,11 @@ def refusals(schema: TableSchema) -> Iterator[None]:
         kinds = _java_classes(error)
         if _TAKEN in kinds:
             raise DestinationTaken(f"Another apply has written to the mirror of {schema.name}.") from None
+        if _CONFLICT in kinds:
+            raise DestinationLocked(
+                f"Other commits keep coming to the mirror of {schema.name} ({_told(error, kinds)}).",
+                solution="Let maintenance end, and let nobody else write to a mirror.",
+            ) from None
         if isinstance(error, AnalysisException) or kinds[0].startswith(_DELTA):
             raise TableFailed(
                 schema.name,

@@ -90,8 +90,15 @@ def at(monkeypatch: pytest.MonkeyPatch, name: str, happens: Callable[[], None], 
     monkeypatch.setattr(delta, "failpoint", failpoint)
 
 
-def crash() -> None:
-    raise Crash
+def crashed(monkeypatch: pytest.MonkeyPatch, name: str, lake: DeltaDestination, batch: Batch, passes: int = 1) -> None:
+    """The batch is written until apply comes to a failpoint, and no further."""
+
+    def crash() -> None:
+        raise Crash
+
+    at(monkeypatch, name, crash, passes)
+    with pytest.raises(Crash):
+        lake.write_events(batch)
 
 
 def shown(text: str) -> str:
@@ -176,9 +183,7 @@ def test_a_crash_between_the_commits_of_two_tables_leaves_one_of_them_ahead_and_
     place: DeltaPlace, lake: DeltaDestination, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, batch = two_tables(lake, spark), a_swap_and_a_removal(spark)
-    at(monkeypatch, "delta.committed", crash)
-    with pytest.raises(Crash):
-        lake.write_events(batch)
+    crashed(monkeypatch, "delta.committed", lake, batch)
 
     again = opened(place)
     stored = again.startup()
@@ -196,12 +201,10 @@ def test_a_crash_before_the_first_commit_or_after_the_last_leaves_all_tables_on_
     place: DeltaPlace, lake: DeltaDestination, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, passed: str
 ) -> None:
     before, batch = two_tables(lake, spark), a_swap_and_a_removal(spark)
-    at(monkeypatch, passed, crash, passes=1 if passed == "delta.planned" else 2)
-
-    with pytest.raises(Crash):
-        lake.write_events(batch)
-
     after_all = passed == "delta.committed"
+
+    crashed(monkeypatch, passed, lake, batch, passes=2 if after_all else 1)
+
     for _ in range(2):  # a start that ends at once changes nothing
         assert opened(place).startup() == (batch.progress if after_all else before)
     assert place.rows(EVENTS) == [("x", 1)] * (1 if after_all else 2)
@@ -264,9 +267,7 @@ def test_progress_survives_optimize_vacuum_and_the_end_of_the_history(
     place: DeltaPlace, lake: DeltaDestination, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, batch = two_tables(lake, spark), a_swap_and_a_removal(spark)
-    at(monkeypatch, "delta.committed", crash)
-    with pytest.raises(Crash):
-        lake.write_events(batch)
+    crashed(monkeypatch, "delta.committed", lake, batch)
 
     spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     for schema in (ORDERS, EVENTS):
@@ -302,9 +303,7 @@ def test_rows_of_an_older_shape_go_to_a_mirror_that_a_crash_left_in_a_later_one(
     second = a_table(id_, replace(a, name="b"), replace(b, name="a"), new)
     fill(lake, spark, first, (1, "a1", "b1", "c1"), (2, "a2", "b2", "c2"))
     lake.save_progress(a_progress(50, first))
-    at(monkeypatch, "delta.planned", crash, passes=2)
-    with pytest.raises(Crash):
-        lake.write_events(Batch((), a_progress(90, second), (altered(first, second),)))
+    crashed(monkeypatch, "delta.planned", lake, Batch((), a_progress(90, second), (altered(first, second),)), passes=2)
     assert sorted(place.rows(second)) == [(1, "a1", "b1", 7), (2, "a2", "b2", 7)]
 
     again = opened(place)
