@@ -22,7 +22,9 @@ class FilledBy(enum.Enum):
 class DestinationConfig(BaseModel, frozen=True, extra="allow"):
     """One `[destinations.NAME]`: `type` chooses the destination, the other keys are that destination's own."""
 
-    type: str = Field(description="`duckdb`, `memory`, `postgres`, `stdout`, or the name of an installed destination.")
+    type: str = Field(
+        description="`delta`, `duckdb`, `ducklake`, `memory`, `postgres`, `stdout`, or the name of an installed one."
+    )
     filled_by: FilledBy = Field(
         default=FilledBy.APPLY,
         description="`apply`: kept level with the source. `replay`: filled by `penstock replay` and left as it is; "
@@ -75,9 +77,13 @@ class ApplyTuning(BaseModel, frozen=True, extra="forbid"):
 class SparkRuntime(BaseModel, frozen=True, extra="forbid"):
     """What Spark is started with; found by the console."""
 
-    jars: tuple[str, ...] = Field(default=(), description="Spark's connectors for Kafka and Avro, as files.")
+    jars: tuple[str, ...] = Field(
+        default=(),
+        description="Spark's connectors, as files: for Kafka, for Avro, for the destination.",
+    )
     java_home: str | None = Field(default=None, description="The Java that Spark runs on, where not the machine's own.")
     java_options: str = Field(default="", description="For the driver's JVM, before those of `apply.spark`.")
+    settings: dict[str, str] = Field(default={}, description="Spark settings of the destination's connector.")
 
 
 class ApplyConfig(BaseModel, frozen=True, extra="forbid"):

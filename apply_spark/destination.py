@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from apply_spark.progress import Progress
@@ -49,12 +50,26 @@ class Batch:
     altered: tuple[Alteration, ...] = ()
 
 
+@dataclass(frozen=True)
+class Connector:
+    """What a destination that Spark itself writes to needs of the session, which is there before its `startup`."""
+
+    jars: tuple[str, ...] = ()
+    """Groups of jars that the console fetches."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Of Spark; those of `apply.spark` go before them."""
+
+
 class Destination(Protocol):
     """A place where changes become rows.
 
     Delivery is at least once; every method may be repeated, also after a crash in its middle. Each method that takes a
     Progress makes it durable in the same transaction as its rows, after it has made sure that nobody else wrote since
-    (DestinationTaken). Calls never overlap."""
+    (DestinationTaken). Calls never overlap.
+
+    Where there are no transactions over tables, rows and progress of each table are one. A crash then leaves some
+    tables of a batch ahead of the others: each has its own progress at the next start, the destination that from before
+    the batch, and nothing is written twice. One that Spark itself writes to has an attribute `connector`."""
 
     @property
     def name(self) -> DestinationName: ...
@@ -75,8 +90,9 @@ class Destination(Protocol):
 
     def write_events(self, batch: Batch) -> None:
         """Makes all alterations, then writes the changes of all tables and the progress. Raises TableFailed where one
-        table cannot be written; then nothing was written, and the batch comes again without that table, which is tried
-        again by itself where the reason is an error that is timed."""
+        table cannot be written; then nothing was written, except the tables that the error names as written, and the
+        batch comes again without that table and without those. It is tried again by itself where the reason is an error
+        that is timed."""
 
     def save_progress(self, progress: Progress) -> None:
         """Stores progress alone."""

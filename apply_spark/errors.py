@@ -26,6 +26,9 @@ A table that was stopped by an error that is timed is tried again by apply itsel
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from apply_spark.progress import TableProgress
 from schemas.errors import DestinationError, LogError, PenstockError, Retry
 from schemas.identifiers import TableName
 
@@ -130,10 +133,12 @@ class ReplayInterrupted(DestinationError):
 class TableFailed(DestinationError):
     """One table cannot go on; the others can."""
 
-    def __init__(self, table: TableName, error: PenstockError) -> None:
+    def __init__(self, table: TableName, error: PenstockError, *, written: Sequence[TableProgress] = ()) -> None:
         super().__init__(f"Table {table}: {error.reason}", solution=error.solution)
         self.table = table
         self.retry = error.retry
+        self.written = tuple(written)
+        """Tables of the same batch that stand there already, at a destination without transactions over tables."""
 
 
 class PartialRow(DestinationError):

@@ -20,9 +20,14 @@ log = structlog.get_logger(__name__)
 
 def marked(progress: Progress, interval: Interval, level: set[TableName]) -> Progress:
     """The progress with the interval's markers taken in, before any of its rows. A table that begins anew, or is held,
-    is no longer level with the others, and leaves `level`."""
+    is no longer level with the others, and leaves `level`.
+
+    A table that stands past the interval took them in with its rows, before a crash that kept the others from it."""
     tables = dict(progress.tables)
+    past = {name for name, table in tables.items() if table.log_offset >= interval.next_offset}
     for marker in interval.markers:
+        if marker.table in past:
+            continue
         table = tables.get(marker.table)
         match marker:
             case CopyStarted():

@@ -133,8 +133,9 @@ class Applier:
                     else:
                         self._save_if_due(after)
             except TableFailed as error:
-                here = self._held(here, error.table, error)
-                moving = [table for table in moving if table.table != error.table]
+                here = self._held(here.with_tables(*error.written), error.table, error)
+                done = {error.table, *(table.table for table in error.written)}
+                moving = [table for table in moving if table.table not in done]
                 continue
             self._reached(after)
             APPLIED_ROWS.labels(self._destination.name).inc(interval.rows)
@@ -215,7 +216,7 @@ class Applier:
             try:
                 piece()
             except TableFailed as error:
-                stopped = self._held(progress, error.table, error)
+                stopped = self._held(progress.with_tables(*error.written), error.table, error)
                 self._destination.save_progress(stopped)
                 self._reached(stopped)
             if interrupted():

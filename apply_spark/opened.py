@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from apply_spark.config import ApplyConfig, FilledBy
 from apply_spark.copies import CopyReader
 from apply_spark.destination import Destination
-from apply_spark.destinations.registry import make_destination
+from apply_spark.destinations.registry import connector, make_destination
 from apply_spark.errors import SparkEnded
 from apply_spark.feedback import FeedbackSender, NoFeedback
 from apply_spark.intervals import Budget
@@ -48,12 +48,15 @@ def opened(config: ApplyConfig, spark: SparkSession | None) -> Iterator[Opened]:
         with ExitStack() as stack:
             destination = make_destination(config.name, config.destination)
             stack.callback(destination.shutdown)
-            stored = destination.startup()
+            by_spark = connector(config.name, config.destination) is not None
+            stored = None if by_spark else destination.startup()
             kafka = stack.enter_context(KafkaLog(config.kafka))
             kafka.topics()  # a broker that is not there is told before Spark starts
             if spark is None:
                 spark = spark_session(config)
                 stack.callback(spark.stop)
+            if by_spark:
+                stored = destination.startup()
             yield Opened(destination, stored, kafka, spark)
     except (Py4JNetworkError, ConnectionRefusedError) as error:
         raise SparkEnded("The Java process of Spark has ended.") from error

@@ -6,7 +6,7 @@ number; a column that came later has, in rows before it, what the source shows t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,6 +109,12 @@ def default(column: Column) -> pa.Scalar:
     if kind.element is not None and value is not None:
         value = {"member0": None, "member1": value} if isinstance(value, str) else {"member0": value, "member1": None}
     return pa.scalar(value, arrow_type(kind.branches))
+
+
+def defaults(columns: Sequence[Column]) -> pa.Table:
+    """What rows have in columns that are younger than they are: one record, with the one column `row`."""
+    values = [_single(default(column)) for column in columns]
+    return pa.table({"row": pa.StructArray.from_arrays(values, [avro_name(column.name) for column in columns])})
 
 
 def _fields(schema: TableSchema) -> list[tuple[str, int, str | None]]:

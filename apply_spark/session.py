@@ -43,7 +43,7 @@ def spark_session(config: ApplyConfig) -> SparkSession:
         .config("spark.driver.memory", config.tuning.driver_memory)
         .config("spark.jars", ",".join(config.runtime.jars))
     )
-    for name, value in (_SETTINGS | dict(config.tuning.spark)).items():
+    for name, value in {**_SETTINGS, **config.runtime.settings, **config.tuning.spark}.items():
         builder = builder.config(name, value)
     options = f"{config.runtime.java_options} {config.tuning.spark.get(_JAVA_OPTIONS, '')}".strip()
     return builder.config(_JAVA_OPTIONS, options).getOrCreate()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from apply_spark.destinations.duckdb_types import duckdb_type
+from apply_spark.destinations.delta_types import DeltaType, delta_type
+from apply_spark.destinations.duckdb_types import DuckDbType, duckdb_type
 from schemas.envelope import plain
-from schemas.pg_types.pg_type import AvroType, PgType
+from schemas.pg_types.pg_type import AvroType
 from schemas.pg_types.registry import SCALARS, pg_type
 from schemas.table import Column
 
@@ -33,9 +34,9 @@ _ARRAYS = """
 
 An array of any type is `["null", {"type": "array", "items": ["null", T]}, "string"]`:
 
-| value | in Avro | in Spark | in DuckDB |
+| value | in Avro | in Spark | in DuckDB, Delta |
 |---|---|---|---|
-| one dimension from index 1 on, with NULLs, or empty | the array | `member0` of a struct | `T[]` |
+| one dimension from index 1 on, with NULLs, or empty | the array | `member0` of a struct | `T[]`, `array<T>` |
 | more dimensions, other bounds (`[0:1]={1,2}`) | the literal, as string | `member1` | refused: the table stops |
 
 The items of an array of a type that is not in the table above (an enum, a composite) are text.
@@ -60,24 +61,33 @@ publication, then run `penstock resync TABLE`.
 | DuckDB type | has no place for |
 |---|---|
 """
+_DELTA = """
+## What Delta cannot hold
+
+| Delta type | has no place for |
+|---|---|
+"""
 
 
 def reference() -> str:
     """The whole page."""
-    return _HEAD + "".join(_scalars()) + _ARRAYS + "".join(_unheld())
+    unheld = ["".join(_unheld(held_type)) for held_type in (duckdb_type, delta_type)]
+    return _HEAD + "".join(_scalars()) + _ARRAYS + unheld[0] + _DELTA + unheld[1]
 
 
 def _scalars() -> Iterator[str]:
-    yield "| Postgres | Avro | Spark | DuckDB | notes |\n|---|---|---|---|---|\n"
+    yield "| Postgres | Avro | Spark | DuckDB | Delta | notes |\n|---|---|---|---|---|---|\n"
     for known in (*SCALARS, pg_type(0)):
-        yield f"| `{known.name}` | {_avro(known.avro)} | `{_spark(known.avro)}` | `{_duckdb(known)}` | {known.note} |\n"
+        column = Column("c", known.oid, known.name)
+        types = f"`{_spark(known.avro)}` | `{duckdb_type(column).name}` | `{delta_type(column).name}`"
+        yield f"| `{known.name}` | {_avro(known.avro)} | {types} | {known.note} |\n"
 
 
-def _unheld() -> Iterator[str]:
+def _unheld(held_type: Callable[[Column], DuckDbType | DeltaType]) -> Iterator[str]:
     numeric = Column("c", 1700, "numeric", (10 << 16 | 2) + 4)
-    types = [duckdb_type(numeric), *(duckdb_type(Column("c", known.oid, known.name)) for known in SCALARS)]
+    types = [held_type(numeric), *(held_type(Column("c", known.oid, known.name)) for known in SCALARS)]
     yield from (f"| `{held.name}` | {held.unheld} |\n" for held in types if held.unheld)
-    yield f"| any `T[]` | {duckdb_type(Column('c', 1009, 'text[]')).unheld} |\n"
+    yield f"| any array | {held_type(Column('c', 1009, 'text[]')).unheld} |\n"
 
 
 def _avro(avro: AvroType) -> str:
@@ -86,10 +96,6 @@ def _avro(avro: AvroType) -> str:
 
 def _spark(avro: AvroType) -> str:
     return {"long": "bigint", "bytes": "binary"}.get(str(plain(avro)), str(plain(avro)))
-
-
-def _duckdb(known: PgType) -> str:
-    return duckdb_type(Column("c", known.oid, known.name)).name
 
 
 if __name__ == "__main__":

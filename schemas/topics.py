@@ -49,7 +49,7 @@ class Topics:
         return f"{self.pipeline}.control"
 
     def changes(self, table: TableName) -> str:
-        return self._checked(f"{self.pipeline}.{_escape(table.schema)}.{_escape(table.name)}", table)
+        return self._checked(f"{self.pipeline}.{escaped(table.schema)}.{escaped(table.name)}", table)
 
     def copy(self, table: TableName, generation: Lsn) -> str:
         return self._checked(f"{self.changes(table)}.copy.{generation:016x}", table)
@@ -72,7 +72,7 @@ class Topics:
         return topic
 
 
-def _escape(name: str) -> str:
+def escaped(name: str) -> str:
     return "".join(chr(byte) if _PLAIN.fullmatch(bytes([byte])) else f"-{byte:02x}" for byte in name.encode("utf-8"))
 
 

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from apply_spark.config import ApplyConfig, ApplyTuning, DestinationConfig
+from apply_spark.destinations.delta import DeltaDestination
 from apply_spark.session import spark_session
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
@@ -58,7 +59,7 @@ def spark() -> Iterator[SparkSession]:
         destination=DestinationConfig(type="memory"),
         kafka=KafkaConfig(bootstrap_servers="none:1"),
         tuning=ApplyTuning(master="local[2]"),
-        runtime=spark_runtime(),
+        runtime=spark_runtime(DeltaDestination.connector),  # all that any destination needs
     )
     session = spark_session(config)
     yield session

@@ -8,12 +8,10 @@ DuckDB refuses at commit an ALTER of a table that was updated before it in the s
 from __future__ import annotations
 
 import duckdb
-import pyarrow as pa
 
 from apply_spark.destination import Alteration
 from apply_spark.destinations.duckdb_types import converted, duckdb_type, quoted
-from apply_spark.reshape import default
-from schemas.envelope import avro_name
+from apply_spark.reshape import defaults
 from schemas.evolution import ColumnAdded, ColumnDropped, ColumnRenamed
 from schemas.table import Column
 
@@ -49,9 +47,7 @@ def _rename(db: duckdb.DuckDBPyConnection, target: str, before: str, after: str)
 
 def _fill(db: duckdb.DuckDBPyConnection, target: str, columns: list[Column]) -> None:
     """Joined, for DuckDB makes 0.0 of a -0.0 in a list that comes out of a subquery."""
-    fields = {avro_name(column.name): default(column) for column in columns}
-    row = pa.StructArray.from_arrays([pa.array([each.as_py()], each.type) for each in fields.values()], list(fields))
-    db.register("defaults", pa.table({"row": row}))
+    db.register("defaults", defaults(columns))
     values = ", ".join(f"{quoted(column.name)} = {converted(column, 'defaults.row')}" for column in columns)
     db.execute(f"update {target} set {values} from defaults")
     db.unregister("defaults")  # not after an error: the connection is of no more use then

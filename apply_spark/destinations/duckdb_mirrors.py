@@ -18,10 +18,11 @@ import duckdb
 import pyarrow as pa
 
 from apply_spark.destination import Batch, TableChanges
+from apply_spark.destinations.caseless_names import OWN_SCHEMA, refuse_unheld_names
 from apply_spark.destinations.duckdb_alter import alter
 from apply_spark.destinations.duckdb_refusals import REFUSED, refusals, unheld_value
 from apply_spark.destinations.duckdb_types import converted, converted_row, duckdb_type, quoted
-from apply_spark.errors import DestinationLocked, DestinationTaken, NotHeld, PartialRow, TableFailed
+from apply_spark.errors import DestinationLocked, DestinationTaken, PartialRow, TableFailed
 from apply_spark.progress import Progress
 from apply_spark.rows import Rows
 from schemas.envelope import avro_name
@@ -29,7 +30,6 @@ from schemas.failpoints import failpoint
 from schemas.identifiers import DestinationName
 from schemas.table import TableSchema
 
-_OWN_SCHEMA = "penstock"
 _OWN_TABLES = """
 create schema if not exists {own};
 create table if not exists {own}.destination (
@@ -84,7 +84,7 @@ class DuckDbMirrors:
         self._database.let_go()
 
     def drop_table_for_copy(self, schema: TableSchema, progress: Progress) -> None:
-        self._refuse_unheld_names(schema, progress)
+        refuse_unheld_names(schema, progress)
         columns = ", ".join(f"{quoted(c.name)} {duckdb_type(c).name}" for c in schema.columns)
         with self._writing(progress) as db, refusals(schema):
             db.execute(f"create schema if not exists {quoted(self._catalog, schema.name.schema)}")
@@ -101,7 +101,7 @@ class DuckDbMirrors:
     def write_events(self, batch: Batch) -> None:
         arrows = [changes.rows.arrow() for changes in batch.tables]
         for alteration in batch.altered:
-            self._refuse_unheld_names(alteration.after, batch.progress)
+            refuse_unheld_names(alteration.after, batch.progress)
         with self._writing(batch.progress) as db:
             for alteration in batch.altered:
                 with refusals(alteration.after):
@@ -116,7 +116,7 @@ class DuckDbMirrors:
 
     @property
     def _own(self) -> str:
-        return quoted(self._catalog, _OWN_SCHEMA)
+        return quoted(self._catalog, OWN_SCHEMA)
 
     def _target(self, schema: TableSchema) -> str:
         return quoted(self._catalog, *schema.name)
@@ -266,21 +266,6 @@ class DuckDbMirrors:
             return None
         found = db.execute(f"select progress from {self._own}.tables where destination = ?", [self.name]).fetchall()
         return Progress.restored(tuple(head), [text for (text,) in found])
-
-    def _refuse_unheld_names(self, schema: TableSchema, progress: Progress) -> None:
-        """DuckDB does not tell upper from lower case: two names that differ only so would become one."""
-        lowered = [column.name.lower() for column in schema.columns]
-        if len(set(lowered)) < len(lowered):
-            raise TableFailed(schema.name, NotHeld("Two of its columns differ in upper and lower case only."))
-        twins = [other for other in progress.tables if other != schema.name and _folded(other) == _folded(schema.name)]
-        if twins:
-            raise TableFailed(schema.name, NotHeld(f"Its name differs from {twins[0]} in upper and lower case only."))
-        if schema.name.schema.lower() == _OWN_SCHEMA:
-            raise TableFailed(schema.name, NotHeld("The schema penstock of a destination is penstock's own."))
-
-
-def _folded(name: tuple[str, str]) -> tuple[str, str]:
-    return name[0].lower(), name[1].lower()
 
 
 def _staged_columns(schema: TableSchema) -> str:

@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from apply_spark.config import DestinationConfig
-from apply_spark.destination import Destination
+from apply_spark.destination import Connector, Destination
 from schemas.errors import ConfigError
 from schemas.identifiers import DestinationName
 
@@ -20,6 +20,17 @@ def installed() -> dict[str, Any]:
 
 def make_destination(name: DestinationName, config: DestinationConfig) -> Destination:
     """Builds `[destinations.NAME]`; the destination itself refuses options that it does not know."""
+    destination: Destination = _class(name, config)(name, config.options)
+    return destination
+
+
+def connector(name: DestinationName, config: DestinationConfig) -> Connector | None:
+    """What Spark needs for it. None: Spark does not write there."""
+    needed: Connector | None = getattr(_class(name, config), "connector", None)
+    return needed
+
+
+def _class(name: DestinationName, config: DestinationConfig) -> Any:  # noqa: ANN401 -- whatever the entry point names
     known = installed()
     if config.type not in known:
         close = difflib.get_close_matches(config.type, known, n=1)
@@ -28,5 +39,4 @@ def make_destination(name: DestinationName, config: DestinationConfig) -> Destin
             f"destinations.{name}.type is {config.type!r}; no such destination is installed.{hint}",
             solution=f"Use one of: {', '.join(sorted(known))}; or install the package that brings it.",
         )
-    destination: Destination = known[config.type].load()(name, config.options)
-    return destination
+    return known[config.type].load()

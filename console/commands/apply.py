@@ -18,10 +18,11 @@ def apply(
         pipeline = load(config)
         name = pipeline.live_destination_named(destination)
 
-        from apply_spark.run import run_apply  # noqa: PLC0415 -- `penstock --help` stays fast
+        from apply_spark.destinations.registry import connector  # noqa: PLC0415 -- `penstock --help` stays fast
+        from apply_spark.run import run_apply  # noqa: PLC0415
         from console.local_stack.spark import spark_runtime  # noqa: PLC0415
 
-        settings = pipeline.apply_config(name, spark_runtime())
+        settings = pipeline.apply_config(name, spark_runtime(connector(name, pipeline.destinations[name])))
         # In the main thread Spark would put its own SIGINT handler in the place of ours.
         with (
             serving_metrics(settings.tuning.metrics_port, "apply.metrics_port"),

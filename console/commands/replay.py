@@ -60,11 +60,12 @@ def replay(
                 solution=f'Write filled_by = "replay" into [destinations.{name}], or leave --until out.',
             )
 
-        from apply_spark.replay import Missing, run_replay  # noqa: PLC0415 -- `penstock --help` stays fast
+        from apply_spark.destinations.registry import connector  # noqa: PLC0415 -- `penstock --help` stays fast
+        from apply_spark.replay import Missing, run_replay  # noqa: PLC0415
         from apply_spark.replay_target import moment_text  # noqa: PLC0415
         from console.local_stack.spark import spark_runtime  # noqa: PLC0415
 
-        settings = pipeline.apply_config(name, spark_runtime())
+        settings = pipeline.apply_config(name, spark_runtime(connector(name, pipeline.destinations[name])))
         missing = Missing.LEFT_OUT if allow_missing else Missing.REFUSED
         # In the main thread Spark would put its own SIGINT handler in the place of ours.
         with (

@@ -15,6 +15,7 @@ import pyspark
 import structlog
 
 from apply_spark.config import ApplyConfig, DestinationConfig, SparkRuntime
+from apply_spark.destination import Connector
 from apply_spark.session import spark_session
 from console.local_stack.cache import made_once
 from console.local_stack.environment import cache_dir
@@ -30,14 +31,15 @@ _KEPT = 4
 log = structlog.get_logger(__name__)
 
 
-def spark_runtime() -> SparkRuntime:
-    """With everything that has to be fetched or made, which is done once for each machine."""
+def spark_runtime(connector: Connector | None = None) -> SparkRuntime:
+    """With everything that has to be fetched or made, which is done once for each machine: also what a destination
+    needs that Spark itself writes to."""
     try:
         archive = _class_archive()
     except (OSError, subprocess.SubprocessError) as error:  # such as a cache that may only be read
         log.warning("spark starts without an archive of its classes", error=type(error).__name__)
         archive = None
-    return _runtime(_options("SharedArchiveFile", archive) if archive is not None else "")
+    return _runtime(_options("SharedArchiveFile", archive) if archive is not None else "", connector or Connector())
 
 
 def _options(use: str, archive: Path) -> str:
@@ -45,9 +47,13 @@ def _options(use: str, archive: Path) -> str:
     return f'"-XX:{use}={archive}" -Xlog:disable -Xlog:all=error:stderr'
 
 
-def _runtime(java_options: str) -> SparkRuntime:
-    connectors = tuple(str(jar) for jar in jars("spark-kafka-avro"))
-    return SparkRuntime(jars=connectors, java_home=str(java_home_for_spark()), java_options=java_options)
+def _runtime(java_options: str, connector: Connector) -> SparkRuntime:
+    return SparkRuntime(
+        jars=tuple(str(jar) for group in ("spark-kafka-avro", *connector.jars) for jar in jars(group)),
+        java_home=str(java_home_for_spark()),
+        java_options=java_options,
+        settings=dict(connector.settings),
+    )
 
 
 def _class_archive() -> Path | None:
@@ -80,7 +86,7 @@ def _rehearse(archive: Path) -> None:
         name=DestinationName("rehearsal"),
         destination=DestinationConfig(type="memory"),
         kafka=KafkaConfig(bootstrap_servers="none:1"),
-        runtime=_runtime(_options("ArchiveClassesAtExit", archive)),
+        runtime=_runtime(_options("ArchiveClassesAtExit", archive), Connector()),
     )
     spark = spark_session(config)
     rows = spark.createDataFrame([(1, "a", b"b")], "id long, name string, value binary").filter("id > 0")

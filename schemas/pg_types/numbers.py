@@ -23,7 +23,7 @@ NUMBERS = (
         "numeric",
         str,
         "string",
-        "every digit, `NaN`, `Infinity` and `-Infinity`; `decimal(p, s)` in DuckDB where the column is "
+        "every digit, `NaN`, `Infinity` and `-Infinity`; `decimal(p, s)` in DuckDB and Delta where the column is "
         "`numeric(p, s)` and `p` at most 38",
     ),
 )

@@ -15,10 +15,12 @@ import psycopg
 import pytest
 from psycopg import sql
 from psycopg.types.string import TextLoader
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 from pyspark.sql import types as T  # noqa: N812 -- Spark's own convention
 
 from apply_spark.destination import Batch, Destination, TableChanges
+from apply_spark.destinations.delta import DeltaDestination
 from apply_spark.destinations.duckdb import DuckDbDestination
 from apply_spark.destinations.ducklake import DuckLakeDestination, load_extension
 from apply_spark.destinations.memory import MemoryDestination
@@ -32,6 +34,7 @@ from schemas.lsn import Lsn
 from schemas.pg_types.registry import column_type
 from schemas.phases import Phase, Ready
 from schemas.table import Column, TableSchema
+from schemas.topics import escaped
 from tests.support.builders import INT8, a_column, a_table
 from tests.support.frames import a_frame
 
@@ -146,10 +149,37 @@ class PostgresPlace:
             return client.execute(statement).fetchall()
 
 
+class DeltaPlace:
+    """A folder, read as any other user of Spark and Delta does."""
+
+    def __init__(self, folder: Path, spark: SparkSession) -> None:
+        self.path = folder / "lake"
+        self.spark = spark
+
+    def opened(self) -> Destination:
+        return DeltaDestination(LAKE, {"path": str(self.path)})
+
+    def frame(self, schema: TableSchema) -> DataFrame:
+        return self.spark.read.format("delta").load(self.folder(schema))
+
+    def folder(self, schema: TableSchema) -> str:
+        return str(self.path.joinpath(*[escaped(part) for part in schema.name]))
+
+    def rows(self, schema: TableSchema) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in self.frame(schema).collect()]
+
+    def texts(self, schema: TableSchema) -> list[tuple[str | None, ...]]:
+        """As Spark prints the values."""
+        columns = [F.col(f"`{column.name}`").cast("string") for column in schema.columns]
+        return [tuple(row) for row in self.frame(schema).select(*columns).collect()]
+
+
 def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
     match kind:
         case "memory":
             return MemoryPlace()
+        case "delta":
+            return DeltaPlace(request.getfixturevalue("tmp_path"), request.getfixturevalue("spark"))
         case "duckdb":
             return DuckDbPlace(request.getfixturevalue("tmp_path"))
         case "ducklake":
@@ -160,7 +190,7 @@ def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
 
 FURTHER = pytest.mark.further
 """Of engines beside those that most tests use: `make test-destinations`."""
-_MOST, _FURTHER = ("memory", "duckdb"), ("ducklake", "postgres")
+_MOST, _FURTHER = ("memory", "duckdb"), ("delta", "ducklake", "postgres")
 NAMES = (*_MOST, *_FURTHER)
 PLACES = (*_MOST, *(pytest.param(name, marks=FURTHER) for name in _FURTHER))
 

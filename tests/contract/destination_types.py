@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import date
 from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
@@ -15,12 +16,15 @@ from capture.transcode.reference import Transcoder, snapshot_origin
 from schemas.envelope import Op, envelope_schema
 from schemas.identifiers import Epoch, PipelineName, SchemaId, TableName
 from schemas.lsn import Lsn
+from schemas.pg_types.pg_type import PgType
 from schemas.pg_types.registry import SCALARS, TYPES, pg_type
 from schemas.table import Column, TableSchema
 from stores.schema_topic import RegisteredSchema
+from tests.contract.destination_places import DeltaPlace, Place
 from tests.support.builders import INT8, a_column, a_table
 from tests.support.frames import a_frame
 
+DATE, TIMESTAMP, TIMESTAMPTZ = 1082, 1114, 1184
 NUMERIC_10_2 = (10 << 16 | 2) + 4
 NUMERIC_50_2 = (50 << 16 | 2) + 4
 
@@ -100,16 +104,34 @@ SAMPLES = (
 """The last two stand for all types that are carried as their text, and for those that are not known."""
 
 
-def an_array(element_oid: int) -> Sample:
+def _an_array(element: PgType, samples: tuple[Sample, ...]) -> Sample:
     """All samples of an element type in one array, with a NULL among them."""
-    element = TYPES[element_oid]
     assert element.array_oid is not None
-    elements = [sample for sample in SAMPLES if sample.type_oid == element_oid and sample.modifier == -1]
+    elements = [sample for sample in samples if sample.type_oid == element.oid and sample.modifier == -1]
     items = element.delimiter.join('"' + each.text.replace("\\", "\\\\").replace('"', '\\"') + '"' for each in elements)
     return Sample(element.array_oid, f"{{NULL{element.delimiter}{items}}}")
 
 
-ARRAYS = tuple(an_array(element.oid) for element in SCALARS if element.oid in {each.type_oid for each in SAMPLES})
+ARRAYS = tuple(_an_array(each, SAMPLES) for each in SCALARS if each.oid in {sample.type_oid for sample in SAMPLES})
+
+
+def _is_of_delta(sample: Sample) -> bool:
+    """Delta has the years 1 to 9999."""
+    epoch = date(1970, 1, 1).toordinal()
+    first, end = date.min.toordinal() - epoch, date.max.toordinal() + 1 - epoch
+    unit = {DATE: 1, TIMESTAMP: 86_400_000_000, TIMESTAMPTZ: 86_400_000_000}.get(sample.type_oid)
+    return unit is None or first * unit <= pg_type(sample.type_oid).parse(sample.text) < end * unit
+
+
+OF_DELTA = tuple(sample for sample in SAMPLES if _is_of_delta(sample))
+ARRAYS_OF_DELTA = tuple(_an_array(TYPES[array.type_oid].element or TYPES[25], OF_DELTA) for array in ARRAYS)
+
+
+def held_at(place: Place, samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
+    """Those samples of all that the place holds."""
+    if not isinstance(place, DeltaPlace):
+        return samples
+    return OF_DELTA if samples is SAMPLES else ARRAYS_OF_DELTA
 
 
 def a_table_of(samples: tuple[Sample, ...], *, key: bool) -> TableSchema:

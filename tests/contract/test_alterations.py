@@ -13,6 +13,7 @@ from apply_spark.errors import TableFailed
 from schemas.evolution import changes as changes_between
 from schemas.table import TableSchema
 from tests.contract.destination_places import (
+    DeltaPlace,
     DuckDbPlace,
     Place,
     PostgresPlace,
@@ -24,7 +25,7 @@ from tests.contract.destination_places import (
     make_place,
     upsert,
 )
-from tests.contract.destination_types import ARRAYS, SAMPLES, a_table_of, from_kafka
+from tests.contract.destination_types import ARRAYS, SAMPLES, a_table_of, from_kafka, held_at
 from tests.support.builders import INT8, a_column, a_table
 
 ID = a_column("id", INT8, key=True, number=1)
@@ -102,19 +103,19 @@ def test_a_failed_table_leaves_the_shape_as_it_was(place: Place, destination: De
     assert place.rows(ORDERS) == [(1, "a", 10)]
 
 
-@pytest.mark.parametrize("kind", ["duckdb", "postgres"])
+@pytest.mark.parametrize("kind", ["duckdb", "postgres", "delta"])
 def test_what_rows_miss_is_held_as_a_copied_value_is_in_every_type(
     kind: str, request: pytest.FixtureRequest, spark: SparkSession
 ) -> None:
-    samples = (*SAMPLES, *ARRAYS)
+    place = make_place(kind, request)
+    assert isinstance(place, DuckDbPlace | PostgresPlace | DeltaPlace)
+    samples = (*held_at(place, SAMPLES), *held_at(place, ARRAYS))
     after = a_table_of(samples, key=True)
     columns = [
         replace(column, number=number + 1, missing=sample.text if sample else None)
         for number, (column, sample) in enumerate(zip(after.columns, (None, *samples), strict=True))
     ]
     before, after = (replace(after, columns=tuple(each), width=len(each)) for each in (columns[:1], columns))
-    place = make_place(kind, request)
-    assert isinstance(place, DuckDbPlace | PostgresPlace)
     destination = place.opened()
     destination.startup()
     fill(destination, spark, before, (1,))

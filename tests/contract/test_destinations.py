@@ -33,7 +33,7 @@ from tests.contract.destination_places import (
     gone,
     upsert,
 )
-from tests.contract.destination_types import ARRAYS, SAMPLES, Sample, a_table_of, comparable, from_kafka
+from tests.contract.destination_types import ARRAYS, SAMPLES, Sample, a_table_of, comparable, from_kafka, held_at
 from tests.support.builders import INT8, a_column, a_table
 
 
@@ -339,6 +339,7 @@ def test_the_samples_are_of_every_way_in_which_a_value_travels() -> None:
 def test_values_of_every_type_are_the_same_after_they_were_taken_from_the_base(
     place: Place, destination: Destination, spark: SparkSession, samples: tuple[Sample, ...]
 ) -> None:
+    samples = held_at(place, samples)
     table = a_table_of(samples, key=True)
     rows = from_kafka(spark, table, ["1", *(sample.text for sample in samples)], ["2", *[None] * len(samples)])
     destination.drop_table_for_copy(table, a_progress(1, table))
@@ -359,6 +360,7 @@ def test_values_of_every_type_are_the_same_after_they_were_taken_from_the_base(
 def test_a_row_without_a_key_is_found_again_by_values_of_every_type(
     place: Place, destination: Destination, spark: SparkSession, samples: tuple[Sample, ...]
 ) -> None:
+    samples = held_at(place, samples)
     table = a_table_of(samples, key=False)
     row = ["1", *(sample.text for sample in samples)]
     destination.drop_table_for_copy(table, a_progress(1, table))

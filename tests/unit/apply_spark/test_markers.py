@@ -90,6 +90,16 @@ def test_a_new_copy_begins_the_table_anew_and_leaves_the_others_alone() -> None:
     assert level == {ITEMS}
 
 
+def test_a_table_that_stands_past_the_interval_took_its_markers_in_already() -> None:
+    changed = SchemaChanged(ORDERS, Position(Lsn(200), 0), SchemaId(6), rewrite=False)
+    past = replace(a_table(), log_offset=11, lsn=Lsn(250), schema_id=SchemaId(6))
+
+    tables, _ = after((changed, replace(changed, table=ITEMS)), past, a_table(ITEMS))
+
+    assert tables[ORDERS] == past
+    assert tables[ITEMS].ahead == (ShapeAhead(changed.position, SchemaId(6)),)
+
+
 def test_a_finished_copy_tells_where_it_ends() -> None:
     finished = CopyFinished(ORDERS, Lsn(200), rows=9, bytes=900, ends=(70,), last=Lsn(240))
 

@@ -1,0 +1,25 @@
+"""What a destination that does not tell upper from lower case refuses: names that would become one."""
+
+from __future__ import annotations
+
+from apply_spark.errors import NotHeld, TableFailed
+from apply_spark.progress import Progress
+from schemas.table import TableSchema
+
+OWN_SCHEMA = "penstock"
+
+
+def refuse_unheld_names(schema: TableSchema, progress: Progress) -> None:
+    """TableFailed: two columns, or this table and another one, differ only so; or the schema is penstock's own."""
+    lowered = [column.name.lower() for column in schema.columns]
+    if len(set(lowered)) < len(lowered):
+        raise TableFailed(schema.name, NotHeld("Two of its columns differ in upper and lower case only."))
+    twins = [other for other in progress.tables if other != schema.name and _folded(other) == _folded(schema.name)]
+    if twins:
+        raise TableFailed(schema.name, NotHeld(f"Its name differs from {twins[0]} in upper and lower case only."))
+    if schema.name.schema.lower() == OWN_SCHEMA:
+        raise TableFailed(schema.name, NotHeld("The schema penstock of a destination is penstock's own."))
+
+
+def _folded(name: tuple[str, str]) -> tuple[str, str]:
+    return name[0].lower(), name[1].lower()
