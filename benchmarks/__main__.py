@@ -125,7 +125,7 @@ def _store(result: Result, path: Path, *, quick: bool) -> None:
 
 def _check(result: Result, path: Path) -> int:
     before = committed(path)
-    if before is None or not before.quick:
+    if before is None:
         print(f"No quick section in {path}: nothing to compare with. Run `make bench` and commit its result.")
         return 0
     comparisons = compare(before.quick, best(ratios(result.cases)))

@@ -64,7 +64,7 @@ class Result:
 
 
 def committed(path: Path) -> Result | None:
-    """The result in a file, or the newest one in a folder."""
+    """The result in a file, or the newest one in a folder, that has a quick run in it."""
     files = sorted(path.glob("*.json")) if path.is_dir() else [path] if path.exists() else []
     found = [Result.load(file) for file in files]
-    return max(found, key=lambda each: each.started, default=None)
+    return max((each for each in found if each.quick), key=lambda each: each.started, default=None)
