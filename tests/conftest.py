@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from apply_spark.config import ApplyConfig, ApplyTuning, DestinationConfig
@@ -25,6 +26,10 @@ from tests.support.postgres_version import VERSION
 
 # Every Spark of the run, also in processes that a test starts, has a JVM that starts fast instead of running fast.
 os.environ["SPARK_SUBMIT_OPTS"] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+# A test says what is right; how long a busy machine takes for it is no property of the code.
+settings.register_profile("penstock", deadline=None)
+settings.load_profile("penstock")
 
 MakePipeline = Callable[..., Pipeline]
 Servers = tuple[LocalPostgres, LocalKafka, SparkSession]

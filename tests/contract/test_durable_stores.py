@@ -352,7 +352,7 @@ calls = st.one_of(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(script=st.lists(calls, min_size=10, max_size=30))
 def test_the_three_stores_stay_equal_whatever_is_done(
     script: list[tuple[str, tuple[Any, ...]]], tmp_path_factory: pytest.TempPathFactory, postgres: Postgres

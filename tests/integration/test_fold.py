@@ -33,7 +33,7 @@ from tests.support.fold_model import (
 
 HISTORIES = 300
 
-few_seeds = settings(max_examples=2, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+few_seeds = settings(max_examples=2, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 """A seed stands for hundreds of histories; the shortest one that fails is shown, so nothing need be shrunk."""
 seeds = st.integers(0, 2**32 - 1)
 

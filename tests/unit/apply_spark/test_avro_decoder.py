@@ -99,7 +99,7 @@ def tables(draw: st.DrawFn) -> TableSchema:
 
 
 @given(tables(), st.sampled_from([reader_schema, copy_reader_schema]), st.data())
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_the_decoder_reads_what_fastavro_reads(
     table: TableSchema, reader_of: Callable[[dict[str, Any]], dict[str, Any]], data: st.DataObject
 ) -> None:

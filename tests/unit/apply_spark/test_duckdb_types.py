@@ -17,7 +17,7 @@ moments = st.lists(st.integers(FIRST, LAST), min_size=1, max_size=50)
 
 
 @pytest.mark.parametrize("type_oid", [1114, 1184], ids=["timestamp", "timestamptz"])
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(values=moments)
 @example(values=[FIRST, -1, 0, 9_007_489_036_452_511_212, LAST])
 def test_every_moment_is_held_to_the_microsecond(type_oid: int, values: list[int]) -> None:

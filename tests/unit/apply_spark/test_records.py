@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from apply_spark.fold import is_simple, latest
@@ -136,7 +136,6 @@ def test_what_was_sent_in_part_and_what_has_no_key_is_not_simple() -> None:
 
 
 @given(st.data())
-@settings(deadline=None)
 def test_the_last_image_of_each_key_is_left_in_whatever_order_they_come(data: st.DataObject) -> None:
     ops = data.draw(st.lists(st.tuples(st.sampled_from("cuudt"), st.integers(0, 4)), max_size=30))
     changes = [Change(1 + n // 3, n % 3, op, key, f"{n}") for n, (op, key) in enumerate(ops)]

@@ -218,7 +218,7 @@ def resumed(progress: Progress) -> Progress:
     return progress.with_tables(*[replace(table, phase=cast(Errored, table.phase).held) for table in held])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(STEPS, min_size=1, max_size=12),
     st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=8),
