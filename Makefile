@@ -8,7 +8,7 @@ RESULT := $(RESULT)
 # A run starts hundreds of processes; without bytecode each compiles what it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo build-kernel test prepared checks lint types imports test-unit test-unit-reference integration integration-spark integration-capture integration-alone test-matrix test-resume fuzz bench bench-quick format clean
+.PHONY: demo build-kernel test prepared checks lint types imports test-unit test-unit-reference integration integration-spark integration-capture integration-alone test-destinations test-matrix test-resume fuzz bench bench-quick format clean
 
 $(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/*.pyx capture/transcode/*.pyx capture/transcode/*.pxd apply_spark/*.pyx apply_spark/*.pxd)
 	$(PYTHON) -m venv $(VENV)
@@ -62,10 +62,14 @@ test-unit-reference:
 SIDE_BY_SIDE := --numprocesses 2 --dist worksteal
 
 integration-spark: prepared
-	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'spark and not alone' tests/chaos tests/integration tests/contract
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'spark and not alone and not delta' tests/chaos tests/integration tests/contract
 
 integration-capture: prepared
-	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not spark' tests/chaos tests/integration tests/contract
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not spark and not delta' tests/chaos tests/integration tests/contract
+
+# The contract suite where a commit takes seconds; `make test` has one pipeline into Delta.
+test-destinations: prepared
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m delta tests/contract
 
 # What measures time, after all others.
 integration-alone: prepared

@@ -31,8 +31,13 @@ Servers = tuple[LocalPostgres, LocalKafka, SparkSession]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """What needs Spark says so by its fixtures; `make test` runs the others beside it."""
+    """What needs Spark says so by its fixtures, `make test` runs the others beside it; what is tried at Delta, too."""
     for item in items:
+        at_delta = item.path.name == "test_delta_destination.py" or (
+            hasattr(item, "callspec") and "delta" in item.callspec.params.values()
+        )
+        if at_delta:
+            item.add_marker("delta")
         if "spark" in item.fixturenames:
             item.add_marker("spark")
 
