@@ -105,6 +105,15 @@ class DeltaDestination:
 
     def drop_table_for_copy(self, schema: TableSchema, progress: Progress) -> None:
         refuse_unheld_names(schema, progress)
+        mirror = self._mirror(schema.name)
+        if mirror.is_there() and mirror.mark() is None:
+            raise TableFailed(
+                schema.name,
+                NotHeld(
+                    "At the place of its mirror stands a Delta table that this destination did not make.",
+                    solution="Remove that table, or give the destination another path.",
+                ),
+            )
         shape = Shape(schema.columns, progress.tables[schema.name].lsn)
         empty = self._spark.createDataFrame([], StructType([field_of(c, shape.since) for c in shape.columns]))
         mark = self._planned(progress, schema.name)
@@ -112,18 +121,16 @@ class DeltaDestination:
         self._progress = progress
 
     def write_table_rows(self, schema: TableSchema, rows: Rows, progress: Progress) -> None:
-        with ExitStack() as stack:
-            frame = self._frame(stack, schema, rows)
-            with refusals(schema):
-                ready = copied(schema, frame)
-            self._commit([ready], progress)
+        self._shape(schema)
+        with ExitStack() as stack, refusals(schema):
+            self._commit([copied(schema, self._frame(stack, rows))], progress)
 
     def write_events(self, batch: Batch) -> None:
         for alteration in batch.altered:
             refuse_unheld_names(alteration.after, batch.progress)
         with ExitStack() as stack:
             if batch.altered:
-                for changes in batch.tables:
+                for changes in batch.tables:  # all that may stop a table, before any of them is altered
                     self._ready(stack, changes, changes.schema)
                 for alteration in batch.altered:
                     self._alter(alteration.after, batch.progress.tables[alteration.after.name].lsn)
@@ -185,21 +192,23 @@ class DeltaDestination:
     # What is written.
 
     def _ready(self, stack: ExitStack, changes: TableChanges, shape: TableSchema) -> Ready:
-        rows = self._frame(stack, changes.schema, changes.rows)
+        rows = self._frame(stack, changes.rows)
         with refusals(changes.schema):
             return changed(changes, rows, self._mirror(changes.schema.name), shape)
 
-    def _frame(self, stack: ExitStack, schema: TableSchema, rows: Rows) -> DataFrame:
+    @staticmethod
+    def _frame(stack: ExitStack, rows: Rows) -> DataFrame:
         """What Spark computes is computed once: it is looked at before it is written."""
-        self._require(schema)
         frame = rows.frame()
         if isinstance(rows, SparkRows):
             frame = frame.persist()
             stack.callback(frame.unpersist)
         return frame
 
-    def _require(self, schema: TableSchema) -> None:
-        if self._mirror(schema.name).mark() is None:
+    def _shape(self, schema: TableSchema) -> Shape:
+        """That the mirror has. It may be a later one than this."""
+        found = self._mirror(schema.name).shape()
+        if found is None:
             raise TableFailed(
                 schema.name,
                 NotHeld(
@@ -207,21 +216,22 @@ class DeltaDestination:
                     solution="Run `penstock resync TABLE`: it makes the mirror anew.",
                 ),
             )
+        return found
 
     def _alter(self, schema: TableSchema, lsn: Lsn) -> None:
         """The mirror in its new shape, in one commit, whichever it has: a crash, or an error, may have come between a
         shape and its rows, and the intervals may be other ones now. So it may have this one, or a later one, already.
         The commit leads to no new progress."""
-        self._require(schema)
-        mirror = self._mirror(schema.name)
-        has, since = self._held(schema), mirror.shape().since
-        if lsn < since or [(c.number, c.name) for c in has.columns] == [(c.number, c.name) for c in schema.columns]:
+        has, since = self._shape(schema)
+        if lsn < since or [(c.number, c.name) for c in has] == [(c.number, c.name) for c in schema.columns]:
             return
         assert self._progress is not None  # noqa: S101 -- or there would be no mirror
         shape = Shape(schema.columns, lsn)
-        added = [column for column in schema.columns if origin(column, has) is None]
+        added = [column for column in schema.columns if origin(column, replace(schema, columns=has)) is None]
         with refusals(schema):
-            rewritten = seen(mirror, schema) if any(column.missing is not None for column in added) else None
+            rewritten = (
+                seen(self._mirror(schema.name), schema) if any(column.missing is not None for column in added) else None
+            )
         mark = self._planned(self._progress, schema.name)
         if rewritten is not None:
             self._made(schema, mark, lambda mirror: replace_mirror(shape, rewritten, mirror, mark))
@@ -229,8 +239,8 @@ class DeltaDestination:
             self._made(schema, mark, lambda mirror: mirror.reshape(mark, shape))
 
     def _held(self, schema: TableSchema) -> TableSchema:
-        """The shape that the mirror has. It may be a later one than this."""
-        columns = self._mirror(schema.name).shape().columns
+        """The table as its mirror has it."""
+        columns = self._shape(schema).columns
         sources = [origin(column, schema) for column in columns]
         keys = [source is not None and source.key for source in sources]
         return replace(schema, columns=tuple(replace(c, key=key) for c, key in zip(columns, keys, strict=True)))

@@ -104,7 +104,8 @@ def origin(column: SourceColumn, schema: TableSchema) -> SourceColumn | None:
 
 def seen(mirror: Mirror, shape: TableSchema) -> DataFrame:
     """The mirror in a shape that it may not have yet: with what its rows have in columns that it lacks."""
-    has = TableSchema(shape.id, shape.name, mirror.shape().columns)
+    now = mirror.shape()
+    has = TableSchema(shape.id, shape.name, now.columns if now is not None else ())
     found = [(column, origin(column, has)) for column in shape.columns]
     rows = mirror.frame().select(*[F.col(quoted(old.name)).alias(new.name) for new, old in found if old is not None])
     lacking = [column for column, old in found if old is None]
@@ -217,4 +218,4 @@ def _merge(ready: Ready, mirror: Mirror, mark: Mark) -> None:
 
 
 def _dropped(mirror: Mirror) -> DestinationTaken:
-    return DestinationTaken(f"Another apply has written to {mirror.path}.")
+    return DestinationTaken(f"Another apply has written to {mirror.path}, or somebody removed the folder of its plans.")

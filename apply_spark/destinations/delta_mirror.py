@@ -62,12 +62,20 @@ class Mirror:
     def frame(self) -> DataFrame:
         return self._spark.read.format("delta").load(self.path)
 
+    def is_there(self) -> bool:
+        """Whether there is a table, whoever made it."""
+        return int(self._begun().readVersion()) >= 0
+
     def mark(self) -> Mark | None:
         """Of the last commit. None: no table is there, or none that this destination made."""
         return self._mark(self._begun())
 
-    def shape(self) -> Shape:
-        fields = [field for field in _fields(self._begun().metadata()) if _COLUMN in field["metadata"]]
+    def shape(self) -> Shape | None:
+        """None: no table is there, or none that this destination made."""
+        transaction = self._begun()
+        if self._mark(transaction) is None:
+            return None
+        fields = [field for field in _fields(transaction.metadata()) if _COLUMN in field["metadata"]]
         return Shape(
             tuple(replace(_column_of(field), name=field["name"]) for field in fields),
             max((Lsn(int(field["metadata"][_SINCE])) for field in fields), default=NOWHERE),

@@ -347,6 +347,17 @@ def test_a_mirror_that_is_gone_stops_its_table(place: DeltaPlace, lake: DeltaDes
     assert place.rows(ORDERS) == [(2, "c", 2)]
 
 
+def test_a_delta_table_that_somebody_else_made_is_not_replaced(
+    place: DeltaPlace, lake: DeltaDestination, spark: SparkSession
+) -> None:
+    spark.range(3).write.format("delta").save(place.folder(ORDERS))
+
+    with pytest.raises(TableFailed, match="did not make"):
+        lake.drop_table_for_copy(ORDERS, a_progress(1, ORDERS))
+
+    assert place.frame(ORDERS).count() == 3
+
+
 @pytest.mark.parametrize(
     "schema",
     [
