@@ -179,7 +179,7 @@ def _inserts(table: str, cases: Sequence[Case]) -> Iterator[str]:
 def test_every_type_is_at_the_destination_as_at_the_source(running: Running, table: str) -> None:
     pipeline, client, tables = running
     cases = tables[table]
-    assert pipeline.known_phase(table) == "Ready", pipeline._report(table)
+    assert pipeline.known_phase(table) == "Ready", pipeline.report(table)
     from_postgres = ", ".join(case.from_postgres(f"c{number}") for number, case in enumerate(cases))
     from_duckdb = ", ".join(case.from_duckdb(f"c{number}") for number, case in enumerate(cases))
 
@@ -237,7 +237,7 @@ def test_what_duckdb_cannot_hold_is_on_the_topic_and_stops_its_table_with_a_reas
     pipeline, client, _ = running
     _, value, reason = UNHELD[table]
 
-    report = pipeline._report(table)
+    report = pipeline.report(table)
 
     assert report is not None
     assert isinstance(report.phase, Errored)
