@@ -13,6 +13,7 @@ from apply_spark.errors import TableFailed
 from schemas.evolution import changes as changes_between
 from schemas.table import TableSchema
 from tests.contract.destination_places import (
+    PLACES,
     DeltaPlace,
     DuckDbPlace,
     Place,
@@ -103,7 +104,7 @@ def test_a_failed_table_leaves_the_shape_as_it_was(place: Place, destination: De
     assert place.rows(ORDERS) == [(1, "a", 10)]
 
 
-@pytest.mark.parametrize("kind", ["duckdb", "postgres", "delta"])
+@pytest.mark.parametrize("kind", PLACES[1:])
 def test_what_rows_miss_is_held_as_a_copied_value_is_in_every_type(
     kind: str, request: pytest.FixtureRequest, spark: SparkSession
 ) -> None:

@@ -56,7 +56,7 @@ READ = {
         ("array_to_string(tags, ',', 'NULL')", "array_join(tags, ',', 'NULL')"),
         ("doc::text", "doc"),
         ("encode(raw, 'hex')", "lower(hex(raw))"),
-        ("{f}::text", "if(isnan({f}), 'NaN', cast({f} as bigint))"),
+        ("{f}::text", "if(isnan({f}), 'NaN', cast(cast({f} as bigint) as string))"),
     ],
     "lines": [("order_id::text", "order_id"), ("line::text", "line"), ("note", "note")],
     "notes": [("id::text", "id"), ("big", "big"), ("n::text", "n")],
@@ -79,7 +79,7 @@ def mirror(make_pipeline: MakePipeline, spark: SparkSession) -> tuple[Pipeline, 
 
 
 def assert_equal(pipeline: Pipeline, place: DeltaPlace, f: str = "f", *, altered: bool = False) -> None:
-    pipeline.settle(*READ)
+    pipeline.settle(*READ, seconds=180)
     for table, pairs in READ.items():
         asked = [*pairs, ("extra::text", "extra")] if altered and table == "orders" else pairs
         there = place.frame(a_table(name=TableName("public", table)))
