@@ -18,6 +18,8 @@ from schemas.table import TableSchema
 _TAKEN = "io.delta.exceptions.ConcurrentTransactionException"
 _CONFLICT = "java.util.ConcurrentModificationException"
 _DELTA = ("io.delta.", "org.apache.spark.sql.delta.")
+_UNTOLD = "Cannot find main error class 'DELTA_"
+"""What Spark says instead of an error of Delta that it has no text for."""
 
 
 @contextmanager
@@ -35,7 +37,7 @@ def refusals(schema: TableSchema) -> Iterator[None]:
                 f"Other commits keep coming to the mirror of {schema.name} ({_told(error, kinds)}).",
                 solution="Let maintenance end, and let nobody else write to a mirror.",
             ) from None
-        if isinstance(error, AnalysisException) or kinds[0].startswith(_DELTA):
+        if isinstance(error, AnalysisException) or kinds[0].startswith(_DELTA) or _UNTOLD in str(error):
             raise TableFailed(
                 schema.name,
                 NotHeld(

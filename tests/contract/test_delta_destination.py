@@ -17,6 +17,7 @@ from apply_spark.errors import DestinationTaken, TableFailed
 from apply_spark.progress import Progress
 from schemas.evolution import changes as changes_between
 from schemas.identifiers import TableName
+from schemas.pg_types.registry import TYPES
 from schemas.table import Column, TableSchema
 from tests.contract.destination_places import (
     EVENTS,
@@ -55,7 +56,9 @@ SHOWN = {
     "\\x00ff4100": "\x00\ufffdA\x00",
     "10000-01-01 00:00:00+14": "9999-12-31 10:00:00",
 }
-"""How Spark prints what Postgres prints otherwise."""
+"""How Spark prints what Postgres prints otherwise; before Java 19 it prints a digit more of the first number."""
+SINGLE = tuple(sample for sample in OF_DELTA if sample.modifier == -1 and sample.type_oid in TYPES)
+"""What arrays are made of."""
 
 
 @pytest.fixture
@@ -117,7 +120,7 @@ def test_values_of_every_type_read_as_in_postgres(
     lake.write_table_rows(table, rows, a_progress(2, table))
 
     (_, *texts), (_, *nothing) = sorted(place.texts(table))
-    assert texts == [shown(sample.text) for sample in OF_DELTA]
+    assert [text.replace("1.17549435", "1.1754944") for text in texts] == [shown(sample.text) for sample in OF_DELTA]
     assert set(nothing) == {None}
 
 
@@ -125,10 +128,9 @@ def test_arrays_hold_the_same_items_as_the_columns_of_their_type(
     place: DeltaPlace, lake: DeltaDestination, spark: SparkSession
 ) -> None:
     table = a_table_of(ARRAYS_OF_DELTA, key=True)
-    scalars = a_table_of(tuple(s for s in OF_DELTA if s.modifier == -1), key=True)
-    scalars = replace(scalars, name=TableName("public", "scalars"))
-    for number, (schema, samples) in enumerate([(table, ARRAYS_OF_DELTA), (scalars, OF_DELTA)]):
-        texts = ["1", *(sample.text for sample in samples if sample.modifier == -1)]
+    scalars = replace(a_table_of(SINGLE, key=True), name=TableName("public", "scalars"))
+    for number, (schema, samples) in enumerate([(table, ARRAYS_OF_DELTA), (scalars, SINGLE)]):
+        texts = ["1", *(sample.text for sample in samples)]
         lake.drop_table_for_copy(schema, a_progress(10 * number + 1, schema))
         lake.write_table_rows(schema, from_kafka(spark, schema, texts), a_progress(10 * number + 2, schema))
 
@@ -162,7 +164,7 @@ def test_a_value_that_delta_cannot_hold_stops_its_table_and_nothing_of_the_batch
     with pytest.raises(TableFailed, match="column c0") as caught:
         lake.write_table_rows(table, rows, a_progress(2, table))
 
-    assert sample.text not in caught.value.reason.replace("an infinity", "")
+    assert sample.text not in caught.value.reason.replace("NaN or an infinity", "").replace("an infinity", "")
     assert place.rows(table) == []
 
 
@@ -305,7 +307,9 @@ def test_rows_of_an_older_shape_go_to_a_mirror_that_a_crash_left_in_a_later_one(
     second = a_table(id_, replace(a, name="b"), replace(b, name="a"), new)
     fill(lake, spark, first, (1, "a1", "b1", "c1"), (2, "a2", "b2", "c2"))
     lake.save_progress(a_progress(50, first))
-    crashed(monkeypatch, "delta.planned", lake, Batch((), a_progress(90, second), (altered(first, second),)), passes=2)
+    lost = changes(spark, second, gone(1))
+    whole = Batch((lost,), a_progress(90, second), (altered(first, second),))
+    crashed(monkeypatch, "delta.planned", lake, whole, passes=2)  # after the shape, before the rows
     assert sorted(place.rows(second)) == [(1, "a1", "b1", 7), (2, "a2", "b2", 7)]
 
     again = opened(place)
