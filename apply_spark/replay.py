@@ -27,7 +27,16 @@ from apply_spark.opened import Opened, made_parts, opened, small_topics
 from apply_spark.progress import Progress
 from apply_spark.reach import log_end, log_of, reach
 from apply_spark.read import OffsetRange, checked, raw_records
-from apply_spark.replay_target import Numbered, Target, Window, microseconds, moment_text, target, windows_after
+from apply_spark.replay_target import (
+    Numbered,
+    Target,
+    Window,
+    leads_to,
+    microseconds,
+    moment_text,
+    target,
+    windows_after,
+)
 from schemas.identifiers import TableName
 from schemas.lsn import NOWHERE, Lsn
 from schemas.phases import Errored, Ready
@@ -131,7 +140,7 @@ class _Replay:
         name = self._config.name
         if stored.log_id != told.log_id:
             raise DestinationNotNew(f"Destination {name} holds the state of another log: the topics were recreated.")
-        if wanted is not None and not _leads_to(stored, wanted, told):
+        if wanted is not None and not leads_to(stored, wanted, told):
             raise DestinationNotNew(
                 f"Destination {name} has progress of its own, up to {stored.lsn}: that is not where this replay "
                 f"ends, {wanted.lsn}."
@@ -210,20 +219,6 @@ class _Replay:
             raise TablesHeld(f"Every table is filled up to {progress.lsn}, except {', '.join(held)}.")
         log.info("replay ended", destination=self._config.name, lsn=str(progress.lsn), tables=len(progress.tables))
         return progress
-
-
-def _leads_to(stored: Progress, wanted: Target, told: History) -> bool:
-    """Whether the destination is on the way to that end: before the cut, if there is one, or after it. Two ends inside
-    one window share the way, if the same copies and shapes lead to both."""
-    if stored.log_offset != wanted.log_offset or stored.lsn not in {wanted.boundary, wanted.lsn}:
-        return False
-    return all(
-        (copy := told.copy_at(table.table, wanted.lsn)) is not None
-        and copy.generation == table.generation
-        and copy.shapes_between(wanted.boundary, wanted.lsn) == table.shapes_since(wanted.boundary)
-        for table in stored.tables.values()
-        if table.generation != NOWHERE and stored.lsn < wanted.lsn
-    )
 
 
 def _impossible(missing: dict[TableName, str], wanted: Target) -> ReplayImpossible:

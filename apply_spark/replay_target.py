@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from apply_spark.errors import ReplayImpossible
+from apply_spark.history import History
 from apply_spark.progress import Progress, TableProgress
 from schemas.checkpoint import Checkpoint
 from schemas.identifiers import Epoch, LogId
-from schemas.lsn import Lsn
+from schemas.lsn import NOWHERE, Lsn
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Numbered = tuple[int, Checkpoint]
@@ -68,6 +69,20 @@ def target(checkpoints: Iterable[Numbered], until: Lsn | None) -> Target:
         )
     offset, last = previous
     return Target(last.log_id, last.lsn, last.lsn, last.epoch, offset + 1, last.commit_ts)
+
+
+def leads_to(stored: Progress, wanted: Target, told: History) -> bool:
+    """Whether the destination is on the way to that end: before the cut, if there is one, or after it. Two ends inside
+    one window share the way, if the same copies and shapes lead to both."""
+    if stored.log_offset != wanted.log_offset or stored.lsn not in {wanted.boundary, wanted.lsn}:
+        return False
+    return all(
+        (copy := told.copy_at(table.table, wanted.lsn)) is not None
+        and copy.generation == table.generation
+        and copy.shapes_between(wanted.boundary, wanted.lsn) == table.shapes_since(wanted.boundary)
+        for table in stored.tables.values()
+        if table.generation != NOWHERE and stored.lsn < wanted.lsn
+    )
 
 
 @dataclass(frozen=True)

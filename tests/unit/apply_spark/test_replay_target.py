@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from apply_spark.errors import ReplayImpossible
-from apply_spark.replay_target import Target, microseconds, moment_text, target, windows_after
-from schemas.checkpoint import Checkpoint, Moved
-from schemas.identifiers import Epoch, LogId, SchemaId
-from schemas.lsn import Lsn
+from apply_spark.history import history
+from apply_spark.replay_target import Target, leads_to, microseconds, moment_text, target, windows_after
+from schemas.checkpoint import Checkpoint, CopyFinished, CopyStarted, Moved, SchemaChanged
+from schemas.identifiers import Epoch, LogId, SchemaId, TableName
+from schemas.lsn import Lsn, Position
 
 SHOP = LogId("shop")
 
@@ -76,3 +78,28 @@ def test_a_moment_is_exact_to_the_microsecond() -> None:
     moment = datetime(2026, 11, 17, 12, 0, 0, 123457, tzinfo=timezone(timedelta(hours=2)))
 
     assert moment_text(microseconds(moment)) == "2026-11-17 10:00:00.123457+00:00"
+
+
+ORDERS = TableName("public", "orders")
+STARTED = CopyStarted(ORDERS, SchemaId(6), Lsn(110), "16384:1", "f00d", changes_from=0, log_from=11)
+FINISHED = CopyFinished(ORDERS, Lsn(110), rows=3, bytes=90, ends=(3,), last=Lsn(110))
+ALTERED = SchemaChanged(ORDERS, Position(Lsn(260), 0), SchemaId(7), rewrite=False)
+
+
+def test_an_interrupted_replay_leads_to_its_end_and_to_one_to_which_the_same_shapes_lead() -> None:
+    told = history(
+        [*LOG[:1], (11, replace(LOG[1][1], markers=(STARTED, FINISHED))), (12, replace(LOG[2][1], markers=(ALTERED,)))]
+    )
+    assert told is not None
+    copy = told.copy_at(ORDERS, Lsn(250))
+    assert copy is not None
+    wanted = target(LOG, Lsn(250))
+    on_its_way = wanted.begun([copy.begun(Lsn(250))])
+
+    assert leads_to(on_its_way, wanted, told)
+    assert leads_to(on_its_way, target(LOG, Lsn(255)), told)
+    assert not leads_to(on_its_way, target(LOG, Lsn(270)), told), "a shape comes between"
+    assert not leads_to(on_its_way, target(LOG, Lsn(350)), told)
+    filled = replace(on_its_way, lsn=Lsn(250))
+    assert leads_to(filled, wanted, told)
+    assert not leads_to(filled, target(LOG, Lsn(255)), told)
