@@ -34,14 +34,7 @@ from tests.contract.destination_places import (
     gone,
     upsert,
 )
-from tests.contract.destination_types import (
-    ARRAYS_OF_DELTA,
-    NUMERIC_10_2,
-    OF_DELTA,
-    Sample,
-    a_table_of,
-    from_kafka,
-)
+from tests.contract.destination_types import ARRAYS_OF_DELTA, NUMERIC_10_2, OF_DELTA, Sample, a_table_of, from_kafka
 from tests.support.builders import INT8, a_column, a_table
 
 pytestmark = pytest.mark.further
