@@ -8,7 +8,7 @@ RESULT := $(RESULT)
 # A run starts hundreds of processes; without bytecode each compiles what it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo build-kernel test prepared checks lint types imports test-unit test-unit-reference test-destinations integration integration-spark integration-capture integration-alone test-matrix test-resume fuzz bench bench-quick format clean
+.PHONY: demo build-kernel test prepared checks lint types imports test-unit test-unit-reference test-destinations integration integration-spark integration-capture integration-alone test-matrix test-resume test-large fuzz bench bench-quick format clean
 
 $(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/*.pyx capture/transcode/*.pyx capture/transcode/*.pxd apply_spark/*.pyx apply_spark/*.pxd)
 	$(PYTHON) -m venv $(VENV)
@@ -65,7 +65,7 @@ integration-spark: prepared
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'spark and not alone and not further' tests/chaos tests/integration tests/contract
 
 integration-capture: prepared
-	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not spark and not further' tests/chaos tests/integration tests/contract
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not spark and not alone and not further' tests/chaos tests/integration tests/contract
 
 # Every destination but memory and a DuckDB file, on its engine.
 test-destinations: prepared
@@ -86,6 +86,10 @@ test-matrix: $(VENV)/.installed
 # Ten kills of capture during a copy of two million rows; `make test` does two on 200,000. PENSTOCK_TEST_SEED repeats a run.
 test-resume: $(VENV)/.installed
 	PENSTOCK_TEST_RESUME_ROWS=2000000 PENSTOCK_TEST_RESUME_KILLS=10 $(BIN)/pytest -s --timeout 1200 tests/chaos/test_resumed_copies.py -k again_and_again
+
+# One transaction of ten million rows; `make test` has one of 300,000.
+test-large: $(VENV)/.installed
+	PENSTOCK_TEST_TRANSACTION_ROWS=10000000 $(BIN)/pytest -s tests/integration/test_large_things.py -k one_huge_transaction
 
 # Nightly; `make test` does the same for a bounded time.
 fuzz: $(VENV)/.installed

@@ -15,6 +15,7 @@ import structlog
 
 from benchmarks.backlog_cases import BacklogGroup
 from benchmarks.copy_cases import CopyGroup
+from benchmarks.destination_cases import DestinationGroup
 from benchmarks.group import Group
 from benchmarks.latency import LiveGroup
 from benchmarks.limits import ProduceGroup
@@ -29,7 +30,7 @@ from benchmarks.servers import Servers, running_servers
 from benchmarks.sizes import FULL, QUICK, Sizes
 
 _ROOT = Path(__file__).parent.parent
-_GROUPS = ("copy", "produce", "backlog", "live", "memory")
+_GROUPS = ("copy", "produce", "backlog", "live", "memory", "destinations")
 _FURTHER_GROUPS = ("replay",)
 """Only where they are named: the page does not show them."""
 _QUICK_GROUPS = ("copy", "backlog")
@@ -91,6 +92,7 @@ def _group(name: str, servers: Servers, sizes: Sizes) -> Group:
         "backlog": BacklogGroup,
         "live": LiveGroup,
         "memory": MemoryGroup,
+        "destinations": DestinationGroup,
         "replay": ReplayGroup,
     }
     return known[name](servers, sizes)

@@ -14,6 +14,7 @@ from benchmarks.measurement import Cases, Measurement
 
 TOLERANCE = 0.20
 READERS = ("blocking", "low_water", "nap", "spin")
+DESTINATIONS = ("duckdb", "ducklake", "postgres", "delta")
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,9 @@ def ratios(cases: Cases) -> dict[str, list[float]]:
     found["apply/copy : COPY discarded, 1 connection"] = by_round(
         [each.rate for each in cases.get("apply/copy", [])], discarded
     )
+    for kind in DESTINATIONS:
+        ours, raw = ([each.rate for each in cases.get(f"destinations/{kind}/{who}", [])] for who in ("ours", "raw"))
+        found[f"write_events/{kind} : raw merge"] = by_round(ours, raw)
     return {name: values for name, values in found.items() if values}
 
 

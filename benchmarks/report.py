@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.measurement import Measurement
-from benchmarks.ratios import READERS, Spread, rates, ratios
+from benchmarks.ratios import DESTINATIONS, READERS, Spread, rates, ratios
 from benchmarks.result import Result
 from benchmarks.targets import Verdict, verdicts
 
@@ -143,6 +143,14 @@ def _apply(result: Result) -> str:
     return text
 
 
+def _destinations(result: Result) -> str:
+    names: dict[str, str] = {}
+    for kind in DESTINATIONS:
+        names[f"destinations/{kind}/ours"] = f"**write_events, {kind}**"
+        names[f"destinations/{kind}/raw"] = f"raw merge, {kind}"
+    return _rates(result, names)
+
+
 def _latency(result: Result) -> str:
     rows = []
     for name, runs in result.cases.items():
@@ -231,6 +239,7 @@ _BLOCKS: dict[str, Callable[[Result], str]] = {
     "segments": _segments,
     "copy": _copy,
     "apply": _apply,
+    "destinations": _destinations,
     "latency": _latency,
     "memory": _memory,
 }

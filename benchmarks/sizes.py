@@ -12,7 +12,7 @@ class Sizes:
     """The defaults are those of a full run."""
 
     rounds: int = 3
-    copy_rows: int = 1_000_000
+    copy_rows: int = 2_000_000
     inserts: int = 1_000_000
     updates: int = 300_000
     one_row: int = 200_000
@@ -20,6 +20,7 @@ class Sizes:
     wide_rows: int = 50_000
     messages: int = 1_000_000
     tiny: int = 10
+    mirror_rows: int = 1_000_000
     end_to_end_rows: int = 1_000_000
     latency_rates: tuple[int, ...] = (100, 1_000, 5_000)
     latency_seconds: float = 20.0
@@ -45,6 +46,7 @@ class Sizes:
         return replace(
             self,
             copy_rows=smaller(self.copy_rows),
+            mirror_rows=smaller(self.mirror_rows),
             inserts=smaller(self.inserts),
             updates=smaller(self.updates),
             one_row=smaller(self.one_row),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from benchmarks.measurement import Cases, Measurement
-from benchmarks.ratios import Spread, ratios
+from benchmarks.ratios import DESTINATIONS, Spread, ratios
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ def _ratio_verdicts(cases: Cases) -> Iterator[Verdict]:
         "drain/unix/steady : best bare reader": 0.80,
         "copy/markers : COPY discarded, as many connections": 0.50,
         "copy/flow : COPY discarded, as many connections": 0.50,
+        **{f"write_events/{kind} : raw merge": 0.50 for kind in DESTINATIONS},
     }
     for name, limit in wanted.items():
         if name in found:

@@ -42,9 +42,21 @@ cdef extern from "unistd.h" nogil:
 cdef enum:
     PIECE = 256 * 1024
     MANY = 64 * 1024  # bytes that are worth to wake somebody for while more come
-    NAP = 400  # microseconds in which more may come; the socket is full after about 2000
-    MOST_NAPS = 12  # for which bytes are held back at most: 5 ms
+    LONGEST_NAP = 400  # microseconds in which more may come
+    SHORTEST_NAP = 50
+    LITTLE = 6 * 1024  # bytes of one look after which the next nap may be longer
+    MUCH = 12 * 1024  # after which it must be shorter: 25 KiB of small rows fill the socket
+    HELD_BACK = 5000  # microseconds for which bytes are held back at most
     IDLE = 100  # milliseconds between two looks whether it is to stop
+
+
+cdef unsigned int _fitting(unsigned int nap, ssize_t got) noexcept nogil:
+    """The next nap: so long that the walsender, however fast it is, never finds the socket full."""
+    if got > MUCH:
+        return max(nap // 2, <unsigned int> SHORTEST_NAP)
+    if got < LITTLE:
+        return min(nap * 2, <unsigned int> LONGEST_NAP)
+    return nap
 
 
 cdef class ReadAhead:
@@ -127,7 +139,7 @@ cdef class ReadAhead:
 
     cdef void _read_on(self) noexcept nogil:
         cdef bint quiet = True
-        cdef int naps = 0
+        cdef unsigned int nap = LONGEST_NAP, held = 0
         cdef size_t room
         cdef ssize_t got
         while not load(&self._stopped):
@@ -141,13 +153,14 @@ cdef class ReadAhead:
                 store(&self._failed, 1 if got == 0 else errno + 1)
                 self._ring_bell()
                 return
-            if quiet or got <= 0 or naps == MOST_NAPS or self._unused() >= MANY:
+            if quiet or got <= 0 or held >= HELD_BACK or self._unused() >= MANY:
                 self._ring_bell()
-                naps = 0
+                held = 0
             quiet = room > 0 and got < 0
             if not quiet:
-                usleep(NAP)
-                naps += 1
+                nap = _fitting(nap, got)
+                usleep(nap)
+                held += nap
 
     cdef bint _something_comes(self) noexcept nogil:
         cdef pollfd wanted

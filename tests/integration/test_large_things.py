@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import time
 from collections import Counter
 from hashlib import sha256
 
 import psycopg
+import pytest
 from typer.testing import CliRunner
 
 from console.cli import app
@@ -22,6 +25,9 @@ from tests.support.pipeline import Pipeline
 
 TABLES = 200
 MEGABYTE = 1024**2
+TRANSACTION_ROWS = int(os.environ.get("PENSTOCK_TEST_TRANSACTION_ROWS", "300000"))
+"""`make test-large` takes ten million."""
+TRANSACTIONS_A_SECOND = 10_000
 MOST_COLUMNS = 1600
 
 
@@ -112,6 +118,60 @@ def test_fifty_thousand_subtransactions_of_one_transaction_arrive_and_those_roll
     eventually(lambda: pipeline.checkpoint_lsn() >= target, seconds=90, what="a checkpoint")
     assert pipeline.records(pipeline.change_topic("t")) == 45_000
     assert pipeline.capture_peak_bytes() < 300 * MEGABYTE
+
+
+@pytest.mark.timeout(1200)
+def test_one_huge_transaction_arrives_whole_and_costs_capture_no_memory(captured: MakeCaptured) -> None:
+    pipeline, log = captured("create table t (id bigint, note text)", publish="for table t")
+    log.assert_rows("t")
+    insert = "insert into t select i, 'order ' || i from generate_series(1, {}) i"
+    pipeline.sql(insert.format(10_000))
+    log.assert_reached()
+    ordinary = pipeline.capture_peak_bytes()
+
+    pipeline.sql(insert.format(TRANSACTION_ROWS))
+    log.assert_reached(seconds=60 + TRANSACTION_ROWS / 20_000)
+
+    assert pipeline.records(pipeline.change_topic("t")) == 10_000 + TRANSACTION_ROWS
+    grown = pipeline.capture_peak_bytes() - ordinary
+    print(f"{TRANSACTION_ROWS:,} rows in one transaction: {ordinary:,} bytes before it, {grown:,} more")  # noqa: T201
+    assert grown < 40 * MEGABYTE
+
+
+@pytest.mark.alone
+def test_ten_thousand_tiny_transactions_a_second_are_kept_up_with(captured: MakeCaptured) -> None:
+    seconds = 5
+    pipeline, log = captured(
+        "create table t (id int)",
+        f"""
+        create procedure write_at_a_rate() language plpgsql as $$
+        declare
+            began timestamptz := clock_timestamp();
+        begin
+            for burst in 1..{seconds * 20} loop
+                for i in 1..{TRANSACTIONS_A_SECOND // 20} loop
+                    insert into t values (i);
+                    commit;
+                end loop;
+                perform pg_sleep_until(began + burst * interval '50 ms');
+            end loop;
+        end $$
+        """,
+        publish="for table t",
+    )
+    log.assert_reached()
+
+    began = time.monotonic()
+    pipeline.sql("call write_at_a_rate()")
+    written = time.monotonic()
+    log.assert_reached(seconds=60)
+    behind = time.monotonic() - written
+
+    rate = seconds * TRANSACTIONS_A_SECOND / (written - began)
+    print(f"{rate:,.0f} transactions a second, captured {behind:.2f} s after the last one")  # noqa: T201
+    assert pipeline.records(pipeline.change_topic("t")) == seconds * TRANSACTIONS_A_SECOND
+    assert rate > 0.8 * TRANSACTIONS_A_SECOND, "the server did not write as fast as this test wants to"
+    assert behind < 3.0
 
 
 def status_of(pipeline: Pipeline) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import psycopg
 import pytest
 
@@ -233,25 +235,26 @@ def test_for_all_tables_takes_new_tables_of_every_schema_but_never_our_own(captu
     assert len(log.generations("t")) == 1
 
 
-def test_a_table_that_is_dropped_and_made_again_and_one_that_is_renamed_are_other_tables(
+def test_a_table_that_is_dropped_and_made_again_and_one_that_is_renamed_or_moved_are_other_tables(
     captured: MakeCaptured,
 ) -> None:
     pipeline, log = captured(
-        "create table t (id int primary key)",
-        "create table old_name (id int primary key)",
-        "insert into t values (1)",
-        "insert into old_name values (1)",
+        "create schema other",
+        *(f"create table {name} (id int primary key)" for name in ("t", "old_name", "moved")),
+        *(f"insert into {name} values (1)" for name in ("t", "old_name", "moved")),
         publish="for all tables",
     )
-    log.assert_rows("t")
-    log.assert_rows("old_name")
+    for table in ("t", "old_name", "moved"):
+        log.assert_rows(table)
 
     pipeline.sql("drop table t", "create table t (id int primary key)", "insert into t values (2)")
     pipeline.sql("alter table old_name rename to new_name", "insert into new_name values (2)")
+    pipeline.sql("alter table moved set schema other", "insert into other.moved values (2)")
 
-    log.assert_rows("t")
-    log.assert_rows("new_name")
-    eventually(lambda: log.is_removed("old_name"), seconds=NOTICED, what="the old name to be retired")
+    for table in ("t", "new_name", "other.moved"):
+        log.assert_rows(table)
+    for table in ("old_name", "moved"):
+        eventually(partial(log.is_removed, table), seconds=NOTICED, what=f"{table} to be retired")
 
 
 def test_a_publication_of_patterns_is_made_and_follows_the_tables_of_the_database(captured: MakeCaptured) -> None:

@@ -178,7 +178,20 @@ SCALARS = (
 )
 XML = of("xml", "<a b='c'>&lt;ä</a>", "<?xml version='1.0'?><a/>", "text only", reading=PRINTED)
 
+
+def _base_type(name: str, *further: str) -> str:
+    """As extensions make theirs, which are not part of the server: its values are what they are as text."""
+    return f"""
+        create type {name};
+        create function {name}_in(cstring) returns {name} language internal immutable strict as 'textin';
+        create function {name}_out({name}) returns cstring language internal immutable strict as 'textout';
+        create type {name} ({", ".join([f"input = {name}_in", f"output = {name}_out", "like = text", *further])})
+    """
+
+
 MADE = (
+    _base_type("vector"),
+    _base_type("geometry", "delimiter = ':'"),
     "create extension hstore; create extension citext; create extension ltree; create extension cube",
     "create type mood as enum ('happy', 'so so', 'it''s \"odd\"', '')",
     "create type address as (street text, number int, tags text[])",
@@ -212,6 +225,8 @@ MADE_SCALARS = (
     of("ltree", "top.science_1.x"),
     of("lquery", "*.a@.*"),
     of("cube", "(1, 2),(3, 4.5)", "(0)"),
+    of("vector", "[1,-2.5,3e-05]", "[0]"),
+    of("geometry", "0101000020E6100000000000000000F03F0000000000000040", "a:b"),
     of("information_schema.sql_identifier", "a name"),
 )
 

@@ -1,0 +1,143 @@
+"""`write_events` of each destination, and the engine's own bulk merge of the same rows, in turn.
+
+Both tables begin with the same rows, and take the same batches: updates, deletes and inserts by key. Ours begins with
+what the fold hands over, as Arrow in the driver, and ends with rows and progress committed; the raw merge begins with
+rows in the engine's own types.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+from apply_spark.config import ApplyConfig, DestinationConfig
+from apply_spark.destination import Batch, Destination, TableChanges
+from apply_spark.destinations.delta import DeltaDestination
+from apply_spark.destinations.duckdb import DuckDbDestination
+from apply_spark.destinations.ducklake import DuckLakeDestination
+from apply_spark.destinations.postgres import PostgresDestination
+from apply_spark.progress import Progress, TableProgress
+from apply_spark.rows import ArrowRows
+from apply_spark.session import spark_session
+from benchmarks.group import Step
+from benchmarks.measurement import Measurement
+from benchmarks.order_rows import ORDERS, changed_rows, copied_rows
+from benchmarks.raw_merges import RawDelta, RawDuckDb, RawDuckLake, RawMerge, RawPostgres
+from benchmarks.servers import Servers
+from benchmarks.sizes import Sizes
+from console.local_stack.spark import spark_runtime
+from schemas.connections import KafkaConfig
+from schemas.identifiers import DestinationName, Epoch, LogId, PipelineName, SchemaId
+from schemas.lsn import Lsn
+from schemas.phases import Ready
+
+_NAME = DestinationName("bench")
+_PIECE = 200_000
+_DATABASE = "bench_destinations"
+
+
+class _Pair(NamedTuple):
+    """A destination, and the engine without it."""
+
+    ours: Destination
+    raw: RawMerge
+
+
+class DestinationGroup:
+    """Tables of `mirror_rows` rows, batches of a fifth of that."""
+
+    name = "destinations"
+
+    def __init__(self, servers: Servers, sizes: Sizes) -> None:
+        self._servers = servers
+        self._rows = sizes.mirror_rows
+        self._batch = sizes.mirror_rows // 5
+        self._open = ExitStack()
+        self._pairs: dict[str, _Pair] = {}
+        self._lsn = 0
+
+    def prepare(self) -> None:
+        spark = self._spark = _session()
+        self._open.callback(spark.stop)
+        folder = self._servers.folder
+        self._servers.create_database(_DATABASE).close()
+        dsn = self._servers.dsn(_DATABASE)
+        lake = {"catalog": str(folder / "ours.ducklake"), "data_path": str(folder / "ours_files")}
+        made: dict[str, Callable[[], _Pair]] = {
+            "duckdb": lambda: _Pair(
+                DuckDbDestination(_NAME, {"path": folder / "ours.duckdb"}), RawDuckDb(folder / "raw.duckdb")
+            ),
+            "ducklake": lambda: _Pair(DuckLakeDestination(_NAME, lake), RawDuckLake(folder)),
+            "postgres": lambda: _Pair(PostgresDestination(_NAME, {"dsn": dsn}), RawPostgres(dsn)),
+            "delta": lambda: _Pair(
+                DeltaDestination(_NAME, {"path": str(folder / "ours_delta")}), RawDelta(spark, folder / "raw_delta")
+            ),
+        }
+        for kind, make in made.items():
+            pair = self._pairs[kind] = make()
+            pair.ours.startup()
+            self._open.callback(pair.ours.shutdown)
+            self._open.callback(pair.raw.close)
+            self._fill(pair)
+
+    def steps(self) -> list[Step]:
+        return [Step(f"a batch to {kind}, and raw", partial(self._measured, kind)) for kind in self._pairs]
+
+    def close(self) -> None:
+        self._open.close()
+
+    def _fill(self, pair: _Pair) -> None:
+        pair.ours.drop_table_for_copy(ORDERS, self._progress())
+        for first in range(0, self._rows, _PIECE):
+            folded, typed = copied_rows(first, min(_PIECE, self._rows - first))
+            pair.ours.write_table_rows(ORDERS, ArrowRows(self._spark, folded), self._progress())
+            pair.raw.fill(typed)
+
+    def _measured(self, kind: str, turn: int) -> Mapping[str, Measurement]:
+        pair = self._pairs[kind]
+        folded, typed = changed_rows(self._rows, self._batch, turn)
+        pair.raw.ready(typed)
+        changes = TableChanges(ORDERS, truncate=False, rows=ArrowRows(self._spark, folded), partial=False)
+        began = time.monotonic()
+        pair.ours.write_events(Batch((changes,), self._progress()))
+        between = time.monotonic()
+        pair.raw.merge()
+        return {
+            f"destinations/{kind}/ours": Measurement(self._batch, between - began),
+            f"destinations/{kind}/raw": Measurement(self._batch, time.monotonic() - between),
+        }
+
+    def _progress(self) -> Progress:
+        """Always further on."""
+        self._lsn += 1
+        table = TableProgress(
+            table=ORDERS.name,
+            phase=Ready(),
+            generation=Lsn(1),
+            schema_id=SchemaId(1),
+            lsn=Lsn(self._lsn),
+            epoch=Epoch(1),
+            log_offset=self._lsn,
+            topic_offset=0,
+        )
+        fresh = Progress.fresh(LogId("bench"))
+        return replace(fresh.with_tables(table), lsn=Lsn(self._lsn), epoch=Epoch(1), log_offset=self._lsn)
+
+
+def _session() -> SparkSession:
+    """As apply makes it."""
+    return spark_session(
+        ApplyConfig(
+            pipeline=PipelineName("bench"),
+            name=_NAME,
+            destination=DestinationConfig(type="memory"),
+            kafka=KafkaConfig(bootstrap_servers="none:1"),
+            runtime=spark_runtime(DeltaDestination.connector),
+        )
+    )
