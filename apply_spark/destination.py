@@ -81,7 +81,10 @@ class Destination(Protocol):
         """Lets go. May be called without a startup."""
 
     def drop_table_for_copy(self, schema: TableSchema, progress: Progress) -> None:
-        """Leaves the table there, empty, in this shape."""
+        """Leaves the table there, empty, in this shape.
+
+        Where a mirror stands already, a destination that can builds the new one beside it: readers see the rows of
+        before until a progress says that the table is Ready. What comes meanwhile is written to the new one."""
 
     def write_table_rows(self, schema: TableSchema, rows: Rows, progress: Progress) -> None:
         """Appends copied rows, with the one column `row`; never a key twice.

@@ -2,7 +2,8 @@
 
 What the database is, a file or a lake, is the affair of a `Database`. It is open only while a batch is written;
 compare-and-set on the stored version catches an apply that was frozen and woke up. DuckDB has no savepoints: a table
-that cannot be written rolls the whole batch back, and the batch comes again without it.
+that cannot be written rolls the whole batch back, and the batch comes again without it. The next copy of a table is
+built beside its mirror (duckdb_beside.py).
 """
 
 # ruff: noqa: S608 -- DuckDB has no composer of statements: names pass through quoted, values are parameters
@@ -20,6 +21,7 @@ import pyarrow as pa
 from apply_spark.destination import Batch, TableChanges
 from apply_spark.destinations.caseless_names import OWN_SCHEMA, refuse_unheld_names
 from apply_spark.destinations.duckdb_alter import alter
+from apply_spark.destinations.duckdb_beside import beside, copies_beside, put_in_place, refuse_names_of_copies
 from apply_spark.destinations.duckdb_refusals import REFUSED, refusals, unheld_value
 from apply_spark.destinations.duckdb_types import converted, converted_row, duckdb_type, quoted
 from apply_spark.errors import DestinationLocked, DestinationTaken, PartialRow, TableFailed
@@ -27,7 +29,7 @@ from apply_spark.progress import Progress
 from apply_spark.rows import Rows
 from schemas.envelope import avro_name
 from schemas.failpoints import failpoint
-from schemas.identifiers import DestinationName
+from schemas.identifiers import DestinationName, TableName
 from schemas.table import TableSchema
 
 _OWN_TABLES = """
@@ -61,6 +63,8 @@ class DuckDbMirrors:
         self._owner = secrets.token_hex(8)
         self._version = 0
         self._catalog = ""
+        self._copies: frozenset[TableName] = frozenset()
+        """Tables whose next copy is built beside their mirror; that copy is what is written to."""
 
     def startup(self) -> Progress | None:
         self._database.hold()
@@ -85,9 +89,12 @@ class DuckDbMirrors:
 
     def drop_table_for_copy(self, schema: TableSchema, progress: Progress) -> None:
         refuse_unheld_names(schema, progress)
+        refuse_names_of_copies(schema.name)
         columns = ", ".join(f"{quoted(c.name)} {duckdb_type(c).name}" for c in schema.columns)
         with self._writing(progress) as db, refusals(schema):
             db.execute(f"create schema if not exists {quoted(self._catalog, schema.name.schema)}")
+            if self._is_there(db, schema.name):
+                self._copies |= {schema.name}
             db.execute(f"drop table if exists {self._target(schema)}")
             db.execute(f"create table {self._target(schema)} ({columns})")
 
@@ -119,7 +126,14 @@ class DuckDbMirrors:
         return quoted(self._catalog, OWN_SCHEMA)
 
     def _target(self, schema: TableSchema) -> str:
-        return quoted(self._catalog, *schema.name)
+        return quoted(self._catalog, *(beside(schema.name) if schema.name in self._copies else schema.name))
+
+    def _is_there(self, db: duckdb.DuckDBPyConnection, table: TableName) -> bool:
+        found = db.execute(
+            "select 1 from duckdb_tables() where (database_name, schema_name, table_name) = (?, ?, ?)",
+            [self._catalog, *table],
+        )
+        return found.fetchone() is not None
 
     def _write_table(self, db: duckdb.DuckDBPyConnection, changes: TableChanges, arrow: pa.Table) -> None:
         if changes.truncate:
@@ -233,11 +247,16 @@ class DuckDbMirrors:
             changed = db.fetchone()
             if changed is None or changed[0] != 1:
                 raise DestinationTaken(f"Another apply has written to destination {self.name}.")
-            db.execute(f"delete from {self._own}.tables where destination = ?", [self.name])
+            mine = f"{self._own}.tables where destination = ?"
+            before = db.execute(f"select schema_name, table_name from {mine}", [self.name]).fetchall()
+            db.execute(f"delete from {mine}", [self.name])
             db.execute(
                 f"insert into {self._own}.tables select ?, unnest(?), unnest(?), unnest(?)", [self.name, *tables]
             )
+            known = {*progress.tables, *(TableName(*table) for table in before)}
+            self._copies = copies_beside(db, self._catalog) & known
             yield db
+            put_in_place(db, self._catalog, self._copies, progress)
         self._version += 1
 
     @contextmanager

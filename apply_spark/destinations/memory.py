@@ -17,6 +17,7 @@ from apply_spark.reshape import plain_default
 from apply_spark.rows import Rows
 from schemas.envelope import avro_name
 from schemas.identifiers import DestinationName, TableName
+from schemas.phases import Ready
 from schemas.settings import checked
 from schemas.table import TableSchema
 
@@ -37,6 +38,8 @@ class MemoryDestination:
         self._keyed: dict[TableName, dict[Key, dict[str, Any]]] = {}
         self._bags: dict[TableName, Counter[Key]] = {}
         self._schemas: dict[TableName, TableSchema] = {}
+        self._before: dict[TableName, list[tuple[Any, ...]]] = {}
+        """What clients read of tables whose next copy is not level yet."""
         self._held = threading.Lock()
 
     def startup(self) -> Progress | None:
@@ -50,12 +53,16 @@ class MemoryDestination:
 
     def rows(self, table: TableName) -> list[tuple[Any, ...]]:
         """Every row, in the order of the columns; in no order among themselves."""
+        if table in self._before:
+            return self._before[table]
         fields = _fields(self._schemas[table])
         if table in self._bags:
             return list(self._bags[table].elements())
         return [tuple(row[field] for field in fields) for row in self._keyed[table].values()]
 
     def drop_table_for_copy(self, schema: TableSchema, progress: Progress) -> None:
+        if schema.name in self._schemas:
+            self._before[schema.name] = self.rows(schema.name)
         self._schemas[schema.name] = schema
         self._keyed.pop(schema.name, None)
         self._bags.pop(schema.name, None)
@@ -63,12 +70,12 @@ class MemoryDestination:
             self._keyed[schema.name] = {}
         else:
             self._bags[schema.name] = Counter()
-        self._progress = progress
+        self.save_progress(progress)
 
     def write_table_rows(self, schema: TableSchema, rows: Rows, progress: Progress) -> None:
         for copied in _events(rows):
             self._insert(schema, copied["row"])
-        self._progress = progress
+        self.save_progress(progress)
 
     def write_events(self, batch: Batch) -> None:
         before = (
@@ -84,10 +91,12 @@ class MemoryDestination:
         except BaseException:
             self._keyed, self._bags, self._schemas = before
             raise
-        self._progress = batch.progress
+        self.save_progress(batch.progress)
 
     def save_progress(self, progress: Progress) -> None:
         self._progress = progress
+        held = {name for name, table in progress.tables.items() if not isinstance(table.phase, Ready)}
+        self._before = {name: rows for name, rows in self._before.items() if name in held}
 
     def _alter(self, alteration: Alteration) -> None:
         """Every row anew, in the columns of the new shape."""

@@ -135,7 +135,7 @@ def test_one_huge_transaction_arrives_whole_and_costs_capture_no_memory(captured
     assert pipeline.records(pipeline.change_topic("t")) == 10_000 + TRANSACTION_ROWS
     grown = pipeline.capture_peak_bytes() - ordinary
     print(f"{TRANSACTION_ROWS:,} rows in one transaction: {ordinary:,} bytes before it, {grown:,} more")  # noqa: T201
-    assert grown < 40 * MEGABYTE
+    assert grown < 80 * MEGABYTE, "what waits for Kafka is bounded by capture.producer_memory, 64 MB"
 
 
 @pytest.mark.alone
@@ -262,8 +262,15 @@ def assert_names_the_setting(stop: TableErrored | None) -> None:
     assert "Raise `kafka.max_record`" in stop.solution
 
 
-FOUR_LARGE_VALUES = ", ".join(f"repeat('{letter}123456789', {5 * MEGABYTE})" for letter in "abcd")
-"""A row of 200 MB; a record may have 64 MB, unless more is allowed."""
+ALLOWED_MEGABYTES = int(os.environ.get("PENSTOCK_TEST_ROW_MEGABYTES", "80"))
+"""Of a row for which the limits were raised: more than a record may have without that. `make test-large` takes 200."""
+
+
+def four_large_values(megabytes: int) -> str:
+    """Of so many megabytes together."""
+    return ", ".join(f"repeat('{letter}123456789', {megabytes * MEGABYTE // 40})" for letter in "abcd")
+
+
 LARGE_COLUMNS = "id int primary key, a text, b text, c text, d text"
 A_JVM_FOR_LARGE_ROWS = """
 [apply]
@@ -279,13 +286,13 @@ def test_a_row_that_is_too_large_stops_its_table_in_copy_and_in_stream_and_the_o
 ) -> None:
     pipeline, log = captured(
         *(f"create table {table} ({LARGE_COLUMNS})" for table in ("streams", "copies", "other")),
-        f"insert into copies values (1, {FOUR_LARGE_VALUES})",
+        f"insert into copies values (1, {four_large_values(200)})",
         publish="for table streams, copies, other",
     )
     log.assert_rows("streams")
     eventually(lambda: stops(log, "copies"), what="the copied table to stop")
 
-    pipeline.sql(f"insert into streams values (1, {FOUR_LARGE_VALUES})", "insert into other values (1, 'small')")
+    pipeline.sql(f"insert into streams values (1, {four_large_values(200)})", "insert into other values (1, 'small')")
     eventually(lambda: stops(log, "streams"), what="the streamed table to stop")
 
     log.assert_rows("other")
@@ -295,10 +302,11 @@ def test_a_row_that_is_too_large_stops_its_table_in_copy_and_in_stream_and_the_o
     assert pipeline.stop_capture() == 0
 
 
-def test_a_row_of_200_megabytes_arrives_by_copy_and_by_stream_where_the_limits_allow_it(captured: MakeCaptured) -> None:
+def test_a_larger_row_arrives_by_copy_and_by_stream_where_the_limits_allow_it(captured: MakeCaptured) -> None:
+    values = four_large_values(ALLOWED_MEGABYTES)
     pipeline, _ = captured(
         f"create table t ({LARGE_COLUMNS})",
-        f"insert into t values (1, {FOUR_LARGE_VALUES})",
+        f"insert into t values (1, {values})",
         publish="for table t",
         toml=A_JVM_FOR_LARGE_ROWS,
         PENSTOCK_KAFKA__MAX_RECORD="230MB",
@@ -306,10 +314,12 @@ def test_a_row_of_200_megabytes_arrives_by_copy_and_by_stream_where_the_limits_a
     pipeline.start_apply_process()
     eventually(lambda: pipeline.copied_records("t") == 1, what="the copied row on Kafka")
 
-    pipeline.sql(f"insert into t values (2, {FOUR_LARGE_VALUES})")
+    pipeline.sql(f"insert into t values (2, {values})")
     pipeline.settle("t", seconds=180)
 
-    sums = [sha256(f"{letter}123456789".encode() * 5 * MEGABYTE).hexdigest() for letter in "abcd"]
+    sums = [
+        sha256(f"{letter}123456789".encode() * (ALLOWED_MEGABYTES * MEGABYTE // 40)).hexdigest() for letter in "abcd"
+    ]
     rows = pipeline.lake("select id, sha256(a), sha256(b), sha256(c), sha256(d) from public.t order by id")
     assert rows == [(1, *sums), (2, *sums)]
     assert pipeline.capture_peak_bytes() < 900 * MEGABYTE

@@ -123,7 +123,7 @@ def test_a_reader_that_sees_less_than_was_claimed_before_is_a_contradiction() ->
 def test_scaling_keeps_every_case_and_adds_none() -> None:
     small, quick = FULL.scaled(0.001), QUICK.scaled(0.5)
 
-    assert small.copy_rows == 1_000
+    assert small.copy_rows == 2_000
     assert small.wide_rows == 50
     assert small.rounds == FULL.rounds
     assert quick.wide_rows == 0

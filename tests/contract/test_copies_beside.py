@@ -1,0 +1,113 @@
+"""A table that is copied again is never seen empty or half filled, where a destination can build beside its mirror."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from apply_spark.destination import Batch
+from apply_spark.errors import TableFailed
+from apply_spark.progress import Progress
+from schemas.identifiers import TableName
+from schemas.lsn import Lsn
+from schemas.phases import DataSync, FinishedCopy, Phase, Ready, SyncDone
+from tests.contract.destination_places import (
+    EVENTS,
+    FURTHER,
+    ORDERS,
+    DuckDbPlace,
+    Place,
+    a_progress,
+    changes,
+    copied,
+    fill,
+    gone,
+    make_place,
+    upsert,
+)
+from tests.support.builders import INT8, a_column, a_table
+
+BESIDE = ("memory", "duckdb", pytest.param("ducklake", marks=FURTHER))
+OTHER = a_table(a_column("note"), a_column("id", INT8, key=True))
+"""Orders, in another shape."""
+
+
+@pytest.fixture(params=BESIDE)
+def place(request: pytest.FixtureRequest) -> Place:
+    return make_place(request.param, request)
+
+
+def test_readers_see_the_rows_of_before_until_the_new_copy_is_ready(place: Place, spark: SparkSession) -> None:
+    destination = place.opened()
+    destination.startup()
+    fill(destination, spark, ORDERS, (1, "old", 1), (2, "old", 2))
+    fill(destination, spark, EVENTS, ("x", 1), others=10)
+    seen = []
+
+    def saw(phase: Phase, number: int) -> Progress:
+        seen.append(sorted(place.rows(ORDERS)))
+        return a_progress(number, OTHER, EVENTS, phase=phase)
+
+    destination.drop_table_for_copy(OTHER, saw(DataSync(), 20))
+    destination.write_table_rows(OTHER, copied(spark, OTHER, [("new", 2), ("new", 3)]), saw(DataSync(), 21))
+    destination.shutdown()
+    destination = place.opened()  # after a crash, say
+    destination.startup()
+    destination.write_events(Batch((changes(spark, OTHER, upsert("newer", 3), gone(2)),), saw(FinishedCopy(), 22)))
+    destination.save_progress(saw(SyncDone(Lsn(23)), 23))
+    destination.write_events(Batch((changes(spark, OTHER, upsert("last", 4)),), saw(Ready(), 24)))
+
+    assert seen == [[(1, "old", 1), (2, "old", 2)]] * 5
+    assert sorted(place.rows(OTHER)) == [("last", 4), ("newer", 3)]
+    destination.write_events(Batch((changes(spark, OTHER, gone(4)),), a_progress(25, OTHER, EVENTS)))
+    assert place.rows(OTHER) == [("newer", 3)]
+    assert place.rows(EVENTS) == [("x", 1)]
+    destination.shutdown()
+
+
+def test_a_copy_that_begins_again_replaces_the_one_that_was_built_so_far(place: Place, spark: SparkSession) -> None:
+    destination = place.opened()
+    destination.startup()
+    fill(destination, spark, ORDERS, (1, "old", 1))
+    for number in (20, 30):
+        destination.drop_table_for_copy(ORDERS, a_progress(number, ORDERS, phase=DataSync()))
+        rows = copied(spark, ORDERS, [(number, "new", 1)])
+        destination.write_table_rows(ORDERS, rows, a_progress(number + 1, ORDERS, phase=DataSync()))
+
+    assert place.rows(ORDERS) == [(1, "old", 1)]
+    destination.save_progress(a_progress(40, ORDERS))
+    assert place.rows(ORDERS) == [(30, "new", 1)]
+    destination.shutdown()
+
+
+@pytest.mark.parametrize("kind", BESIDE[1:])
+def test_a_copy_of_a_table_that_leaves_goes_with_it_and_nothing_else_does(
+    kind: str, request: pytest.FixtureRequest, spark: SparkSession
+) -> None:
+    place = make_place(kind, request)
+    assert isinstance(place, DuckDbPlace)
+    destination = place.opened()
+    destination.startup()
+    fill(destination, spark, ORDERS, (1, "old", 1))
+    fill(destination, spark, EVENTS, ("x", 1), others=10)
+    destination.drop_table_for_copy(ORDERS, a_progress(20, ORDERS, EVENTS, phase=DataSync()))
+
+    destination.save_progress(a_progress(21, EVENTS))
+
+    found = place.query("select table_name from duckdb_tables() where schema_name = 'public' order by all")
+    assert found == [("events",), ("orders",)]
+    assert place.rows(ORDERS) == [(1, "old", 1)]
+    destination.shutdown()
+
+
+@pytest.mark.parametrize("kind", BESIDE[1:])
+def test_a_table_with_the_name_of_an_unfinished_copy_is_refused(kind: str, request: pytest.FixtureRequest) -> None:
+    destination = make_place(kind, request).opened()
+    destination.startup()
+    taken = a_table(a_column("id", INT8, key=True), name=TableName("public", "orders (penstock copy)"))
+
+    with pytest.raises(TableFailed) as caught:
+        destination.drop_table_for_copy(taken, a_progress(1, taken))
+
+    assert "unfinished copies" in caught.value.reason
+    destination.shutdown()
