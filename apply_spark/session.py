@@ -28,12 +28,16 @@ _SETTINGS = {
 
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_PYTHON = "spark.pyspark.python"
 
 
 def spark_session(config: ApplyConfig) -> SparkSession:
-    """Starts the JVM, or returns the session that this process already has."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    """Starts the JVM, or returns the session that this process already has.
+
+    Executors of a cluster get the jars from the driver, and none of the driver's Java options."""
+    os.environ["PYSPARK_PYTHON"] = config.tuning.spark.get(_PYTHON, sys.executable)
+    if config.tuning.master.startswith("local"):  # executors elsewhere have to reach the driver
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if config.runtime.java_home is not None:
         os.environ["JAVA_HOME"] = config.runtime.java_home
     builder = (
