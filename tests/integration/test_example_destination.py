@@ -26,7 +26,7 @@ print(entry.dist.name, entry.load().__name__)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the package is installed, beside its tests; the copy is built elsewhere, for a build leaves files behind."""
+    """Its tests, beside the installed package. A copy is built, for a build leaves files behind."""
     source, target = tmp_path_factory.mktemp("source") / "package", tmp_path_factory.mktemp("installed")
     shutil.copytree(EXAMPLE, source)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
