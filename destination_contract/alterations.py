@@ -85,7 +85,9 @@ class AlterationsContract:
 
         assert sorted(place.rows(after)) == [("x", 7), ("y", 7), ("z", 0), ("z", 0)]
 
-    def test_a_failed_table_leaves_the_shape_as_it_was(self, place: Place, destination: Destination, spark: SparkSession) -> None:
+    def test_a_failed_table_leaves_the_shape_as_it_was(
+        self, place: Place, destination: Destination, spark: SparkSession
+    ) -> None:
         fill(destination, spark, ORDERS, (1, "a", 10))
         after = a_table(ID, AMOUNT, MORE)
         lost = changes(spark, after, upsert(9, None, 1, missing=["amount"], base=(9,)))

@@ -19,11 +19,15 @@ class ChangesContract:
     def test_rows_come_change_and_go(self, place: Place, destination: Destination, spark: SparkSession) -> None:
         fill(destination, spark, ORDERS, (1, "a", 1), (2, "b", 2), (3, "c", 3))
 
-        destination.write_events(a_batch(changes(spark, ORDERS, upsert(2, None, 20), gone(3), upsert(4, "d", 4), gone(99))))
+        destination.write_events(
+            a_batch(changes(spark, ORDERS, upsert(2, None, 20), gone(3), upsert(4, "d", 4), gone(99)))
+        )
 
         assert in_order(place.rows(ORDERS)) == in_order([(1, "a", 1), (2, None, 20), (4, "d", 4)])
 
-    def test_a_truncate_is_done_before_the_rows(self, place: Place, destination: Destination, spark: SparkSession) -> None:
+    def test_a_truncate_is_done_before_the_rows(
+        self, place: Place, destination: Destination, spark: SparkSession
+    ) -> None:
         fill(destination, spark, ORDERS, (1, "a", 1), (2, "b", 2))
         fill(destination, spark, EVENTS, ("x", 1), others=10)
 
@@ -37,14 +41,18 @@ class ChangesContract:
         assert place.rows(ORDERS) == [(2, "new", 2)]
         assert place.rows(EVENTS) == [("y", 1), ("y", 1)]
 
-    def test_a_truncate_alone_leaves_an_empty_table(self, place: Place, destination: Destination, spark: SparkSession) -> None:
+    def test_a_truncate_alone_leaves_an_empty_table(
+        self, place: Place, destination: Destination, spark: SparkSession
+    ) -> None:
         fill(destination, spark, ORDERS, (1, "a", 1))
 
         destination.write_events(a_batch(changes(spark, ORDERS, truncate=True)))
 
         assert place.rows(ORDERS) == []
 
-    def test_columns_that_were_not_sent_are_kept(self, place: Place, destination: Destination, spark: SparkSession) -> None:
+    def test_columns_that_were_not_sent_are_kept(
+        self, place: Place, destination: Destination, spark: SparkSession
+    ) -> None:
         fill(destination, spark, ORDERS, (1, "a", 1), (2, None, 2), (3, "c", 3))
 
         destination.write_events(

@@ -41,7 +41,7 @@ class CopiesContract:
         assert caught.value.solution
 
     def test_a_copy_arrives_in_pieces(self, place: Place, destination: Destination, spark: SparkSession) -> None:
-        pieces = [[(1, "a", 1), (2, None, None)], [(3, "", 3)], []]
+        pieces: list[list[tuple[Any, ...]]] = [[(1, "a", 1), (2, None, None)], [(3, "", 3)], []]
 
         destination.drop_table_for_copy(ORDERS, a_progress(1, ORDERS, phase=DataSync()))
         for number, piece in enumerate(pieces):

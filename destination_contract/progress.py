@@ -14,7 +14,7 @@ from destination_contract.place import Place
 from destination_contract.tables import ITEMS, ORDERS
 from schemas.errors import Retry
 from schemas.lsn import Lsn
-from schemas.phases import DataSync, Errored, Init, SyncDone
+from schemas.phases import DataSync, Errored, Init, Phase, SyncDone
 
 
 class ProgressContract:
@@ -69,7 +69,12 @@ class ProgressContract:
     def test_progress_comes_back_from_a_restart_as_it_was_given_with_each_batch(
         self, place: Place, destination: Destination, spark: SparkSession
     ) -> None:
-        phases = [Init(), DataSync(), SyncDone(Lsn(2**64 - 1)), Errored('it "broke"', "mend\x00it", Retry.TIMED, 3, Init())]
+        phases: list[Phase] = [
+            Init(),
+            DataSync(),
+            SyncDone(Lsn(2**64 - 1)),
+            Errored('it "broke"', "mend\x00it", Retry.TIMED, 3, Init()),
+        ]
         told = [a_progress(number, ORDERS, phase=phase) for number, phase in enumerate(phases)]
         late = replace(a_progress(5, ORDERS, ITEMS), lsn=Lsn(2**64 - 1), epoch=None)
 

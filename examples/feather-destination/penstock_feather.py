@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from feather_merge import altered, appended, empty, merged, positional
 from pydantic import BaseModel, Field
 
 from apply_spark.destination import Batch
 from apply_spark.errors import DestinationInUse, NotHeld, TableFailed
 from apply_spark.progress import Progress
 from apply_spark.rows import Rows
-from feather_merge import altered, appended, empty, merged, positional
 from schemas.identifiers import DestinationName, TableName
 from schemas.settings import checked
 from schemas.table import TableSchema
