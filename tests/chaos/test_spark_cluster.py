@@ -17,7 +17,7 @@ from tests.contract.destination_places import PostgresPlace
 from tests.support.eventually import eventually
 from tests.support.pipeline import Pipeline
 from tests.support.processes import alive
-from tests.support.spark_cluster import ENVIRONMENT, SETTINGS, SparkCluster
+from tests.support.spark_cluster import ENVIRONMENT, SparkCluster
 
 pytestmark = pytest.mark.further
 
@@ -73,7 +73,7 @@ def cluster() -> Iterator[SparkCluster]:
 def pipeline(
     postgres: LocalPostgres, kafka: LocalKafka, cluster: SparkCluster, mirror: PostgresPlace, tmp_path: Path
 ) -> Iterator[Pipeline]:
-    settings = "\n".join(f"{json.dumps(name)} = {json.dumps(value)}" for name, value in SETTINGS.items())
+    settings = "\n".join(f"{json.dumps(name)} = {json.dumps(value)}" for name, value in cluster.settings.items())
     toml = f'[apply]\nmaster = "{cluster.url}"\ndriver_memory = "1g"\n[apply.spark]\n{settings}'
     with Pipeline(f"t{secrets.token_hex(4)}", postgres, kafka, None, tmp_path, toml) as made:
         duckdb = f'type = "duckdb"\n            path = "{made.lake_path}"'

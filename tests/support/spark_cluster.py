@@ -13,14 +13,13 @@ import pyspark
 
 from console.local_stack.java import java_home_for_spark
 from console.local_stack.processes import ServerCommand, ServerProcess, free_port
+from console.local_stack.spark import spark_runtime
 from tests.support.eventually import eventually
 from tests.support.processes import children
 
 _HOST = "127.0.0.1"
 _SPARK = Path(pyspark.__file__).parent
 _FAST_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-SETTINGS = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": _FAST_START}
-"""Of an application that has one executor on each worker."""
 ENVIRONMENT = {"SPARK_LOCAL_IP": _HOST}
 """Of its driver."""
 
@@ -30,6 +29,10 @@ class SparkCluster:
 
     def __init__(self) -> None:
         self.url = ""
+        # On this machine every JVM of Spark may map the classes that the driver does; on another there is no such file.
+        self._options = f"{spark_runtime().java_options} {_FAST_START}"
+        self.settings = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": self._options}
+        """Of an application that has one executor on each worker."""
         self._workers: list[ServerProcess] = []
         self._stack = ExitStack()
 
@@ -78,7 +81,7 @@ class SparkCluster:
                     "SPARK_HOME": str(_SPARK),
                     "SPARK_WORKER_DIR": str(process.directory / "work"),
                     "SPARK_DAEMON_MEMORY": "128m",
-                    "SPARK_DAEMON_JAVA_OPTS": f"{_FAST_START} -Dspark.master.rest.enabled=false",
+                    "SPARK_DAEMON_JAVA_OPTS": f"{self._options} -Dspark.master.rest.enabled=false",
                 },
                 log=process.directory / "log",
                 end_signal=signal.SIGKILL,
