@@ -50,7 +50,10 @@ class Ends(enum.Enum):
 class ApplyTuning(BaseModel, frozen=True, extra="forbid"):
     """How apply works; the defaults fit most."""
 
-    master: str = Field(default="local[*]", description="Spark master.")
+    master: str = Field(
+        default="local[*]",
+        description="Spark master: this process, or a cluster (`spark://HOST:PORT`, `yarn`, `k8s://...`).",
+    )
     driver_memory: str = Field(default="2g", description="Heap of the Spark driver.")
     interval_rows: int = Field(default=200_000, ge=1, description="Checkpoints are joined up to this many rows.")
     interval_bytes: ByteSize = Field(

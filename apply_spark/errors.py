@@ -1,5 +1,7 @@
 """What can go wrong between Kafka and a destination.
 
+ConfigError
+'-- DestinationNotInstalled   a module that the destination needs is missing
 LogError
 |-- RowsMissing           Kafka gave fewer rows than the checkpoint counted     (stops the table)
 |-- RecordDamaged         a record is not what its schema says                  (stops the table)
@@ -29,8 +31,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from apply_spark.progress import TableProgress
-from schemas.errors import DestinationError, LogError, PenstockError, Retry
+from schemas.errors import ConfigError, DestinationError, LogError, PenstockError, Retry
 from schemas.identifiers import TableName
+
+
+class DestinationNotInstalled(ConfigError):
+    """Its type is known, but what it needs is not installed."""
 
 
 class RowsMissing(LogError):

@@ -15,12 +15,17 @@ from functools import reduce
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
 from schemas.envelope import avro_name
 from schemas.lsn import Position
 from schemas.table import TableSchema
+
+_KEPT = StorageLevel.MEMORY_AND_DISK_2
+"""A frame that is cut off from where it came from cannot be computed again: two executors have it, where there are two,
+so that one of them may be lost."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +167,7 @@ def _newest(lives: DataFrame) -> DataFrame:
 
 def _filled(lives: DataFrame, schema: TableSchema) -> DataFrame:
     """The last lives, filled from the lives they moved from: one join for each move in a chain."""
-    lives = lives.localCheckpoint()  # read once for every move in a chain; let go with the last reference
+    lives = lives.localCheckpoint(storageLevel=_KEPT)  # read for every move in a chain; let go with the last reference
     columns = _sent_columns(schema)
     incomplete = reduce(Column.__or__, [F.col(column).isNull() for column in columns])
     looking = (F.col("last_op") != "d") & F.col("moved").isNotNull() & incomplete
@@ -217,4 +222,4 @@ def _one_life_back(filled: DataFrame, lives: DataFrame, columns: list[str], look
         F.when(found, F.col("parent_moved")).alias("moved"),
         *[F.coalesce(F.col(column), F.col(f"parent_{column}")).alias(column) for column in columns],
         F.when(found & (F.col("parent_life") == 0), F.col("parent_key")).otherwise(F.col("base")).alias("base"),
-    ).localCheckpoint()
+    ).localCheckpoint(storageLevel=_KEPT)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import structlog
 from py4j.protocol import Py4JNetworkError
@@ -173,7 +174,7 @@ def _start(
     return (
         reader.load()
         .writeStream.foreachBatch(handler)
-        .option("checkpointLocation", scratch)
+        .option("checkpointLocation", Path(scratch).as_uri())  # here, whatever file system Spark's cluster has
         .trigger(processingTime=f"{config.tuning.trigger_interval.total_seconds() * 1000:.0f} milliseconds")
         .start()
     )

@@ -25,25 +25,36 @@ _SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     "spark.log.level": "ERROR",
 }
-
-
+_JARS = "spark.jars"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_PYTHON = "spark.pyspark.python"
 
 
 def spark_session(config: ApplyConfig) -> SparkSession:
-    """Starts the JVM, or returns the session that this process already has."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    """Starts the JVM, or returns the session that this process already has.
+
+    Executors of a cluster get the jars from the driver, and none of the driver's Java options."""
+    os.environ["PYSPARK_PYTHON"] = config.tuning.spark.get(_PYTHON, sys.executable)
+    if config.tuning.master.startswith("local"):  # executors elsewhere have to reach the driver
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if config.runtime.java_home is not None:
         os.environ["JAVA_HOME"] = config.runtime.java_home
-    builder = (
-        SparkSession.Builder()
-        .appName(f"penstock {config.pipeline} {config.name}")
-        .master(config.tuning.master)
-        .config("spark.driver.memory", config.tuning.driver_memory)
-        .config("spark.jars", ",".join(config.runtime.jars))
-    )
-    for name, value in {**_SETTINGS, **config.runtime.settings, **config.tuning.spark}.items():
+    builder = SparkSession.Builder().appName(f"penstock {config.pipeline} {config.name}").master(config.tuning.master)
+    for name, value in session_settings(config).items():
         builder = builder.config(name, value)
-    options = f"{config.runtime.java_options} {config.tuning.spark.get(_JAVA_OPTIONS, '')}".strip()
-    return builder.config(_JAVA_OPTIONS, options).getOrCreate()
+    return builder.getOrCreate()
+
+
+def session_settings(config: ApplyConfig) -> dict[str, str]:
+    """What a user sets goes before what the destination does, and that before our own; jars and the driver's Java
+    options are added to ours."""
+    runtime, chosen = config.runtime, config.tuning.spark
+    further = [settings[_JARS] for settings in (runtime.settings, chosen) if settings.get(_JARS)]
+    return {
+        **_SETTINGS,
+        "spark.driver.memory": config.tuning.driver_memory,
+        **runtime.settings,
+        **chosen,
+        _JARS: ",".join([*runtime.jars, *further]),
+        _JAVA_OPTIONS: f"{runtime.java_options} {chosen.get(_JAVA_OPTIONS, '')}".strip(),
+    }

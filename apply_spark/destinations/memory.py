@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from apply_spark.destination import Alteration, Batch, TableChanges
 from apply_spark.errors import DestinationInUse, PartialRow, TableFailed
 from apply_spark.progress import Progress
-from apply_spark.reshape import plain_default
+from apply_spark.reshape import default
 from apply_spark.rows import Rows
 from schemas.envelope import avro_name
 from schemas.identifiers import DestinationName, TableName
@@ -101,7 +101,9 @@ class MemoryDestination:
     def _alter(self, alteration: Alteration) -> None:
         """Every row anew, in the columns of the new shape."""
         table, old = alteration.after.name, {c.number: c for c in alteration.before.columns}
-        sources = [(avro_name(new.name), old.get(new.number), plain_default(new)) for new in alteration.after.columns]
+        sources = [
+            (avro_name(new.name), old.get(new.number), _array(default(new).as_py())) for new in alteration.after.columns
+        ]
 
         def made(row: dict[str, Any]) -> dict[str, Any]:
             return {

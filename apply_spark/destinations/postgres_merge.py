@@ -34,10 +34,20 @@ class Staged:
         return [(c, converted(c, name, types[c.name])) for name, c in staged_columns(self.schema, struct)]
 
 
+_WRITERS = """
+select pg_terminate_backend(pid) from pg_locks join pg_stat_activity using (pid)
+ where relation = %s::regclass and mode = 'RowExclusiveLock' and usename = session_user and pid <> pg_backend_pid()
+"""
+
+
 def settle(db: psycopg.Connection, staged: Staged) -> None:
-    """Takes away what a task wrote that Spark does not count, and lets nobody write any more."""
+    """Takes away what a task wrote that Spark does not count, and lets nobody write any more.
+
+    The tasks that count have committed. Who still writes is of an executor that Spark has given up: it may be frozen,
+    or its host gone without a word, and would be waited for."""
     if staged.attempts is None:
         return
+    db.execute(_WRITERS, [staged.table.as_string(db)])
     db.execute(sql.SQL("lock table {} in share row exclusive mode").format(staged.table))
     db.execute(
         sql.SQL(

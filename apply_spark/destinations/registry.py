@@ -3,34 +3,40 @@
 from __future__ import annotations
 
 import difflib
-from importlib.metadata import entry_points
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
 
 from apply_spark.config import DestinationConfig
 from apply_spark.destination import Connector, Destination
+from apply_spark.errors import DestinationNotInstalled
 from schemas.errors import ConfigError
 from schemas.identifiers import DestinationName
 
 GROUP = "penstock.destinations"
 
 
-def installed() -> dict[str, Any]:
+def installed() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
 def make_destination(name: DestinationName, config: DestinationConfig) -> Destination:
     """Builds `[destinations.NAME]`; the destination itself refuses options that it does not know."""
-    destination: Destination = _class(name, config)(name, config.options)
+    entry = _entry(name, config)
+    with _told(entry):
+        destination: Destination = entry.load()(name, config.options)
     return destination
 
 
 def connector(name: DestinationName, config: DestinationConfig) -> Connector | None:
     """What Spark needs for it. None: Spark does not write there."""
-    needed: Connector | None = getattr(_class(name, config), "connector", None)
+    entry = _entry(name, config)
+    with _told(entry):
+        needed: Connector | None = getattr(entry.load(), "connector", None)
     return needed
 
 
-def _class(name: DestinationName, config: DestinationConfig) -> Any:  # noqa: ANN401 -- whatever the entry point names
+def _entry(name: DestinationName, config: DestinationConfig) -> EntryPoint:
     known = installed()
     if config.type not in known:
         close = difflib.get_close_matches(config.type, known, n=1)
@@ -39,4 +45,19 @@ def _class(name: DestinationName, config: DestinationConfig) -> Any:  # noqa: AN
             f"destinations.{name}.type is {config.type!r}; no such destination is installed.{hint}",
             solution=f"Use one of: {', '.join(sorted(known))}; or install the package that brings it.",
         )
-    return known[config.type].load()
+    return known[config.type]
+
+
+@contextmanager
+def _told(entry: EntryPoint) -> Iterator[None]:
+    """A module that is missing, by the command that brings it: the extra of the destination's package that is called
+    like the destination, else the module itself."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        extras = entry.dist.metadata.get_all("Provides-Extra") if entry.dist is not None else None
+        bringing = f"{entry.dist.name}[{entry.name}]" if entry.dist and entry.name in (extras or ()) else error.name
+        raise DestinationNotInstalled(
+            f"Destination {entry.name!r} is known but not installed: module {error.name} is missing.",
+            solution=f"Run `pip install '{bringing}'`.",
+        ) from error

@@ -142,11 +142,6 @@ def _option_mistake(name: DestinationName, destination: DestinationConfig) -> Co
         make_destination(name, destination)
     except ConfigError as error:
         return error
-    except ImportError as error:
-        return ConfigError(
-            f"Destination {destination.type} cannot be loaded: module {error.name} is missing.",
-            solution=f"Run `pip install 'penstock[{destination.type}]'`.",
-        )
     return None
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from apply_spark.config import DestinationConfig
-from apply_spark.destinations.registry import installed, make_destination
+from apply_spark.destinations.registry import connector, installed, make_destination
+from apply_spark.errors import DestinationNotInstalled
 from schemas.errors import ConfigError
 from tests.contract.destination_places import LAKE, NAMES
 
@@ -31,3 +33,17 @@ def test_an_unknown_type_is_refused_with_the_one_that_was_meant() -> None:
 
 def test_every_place_of_this_suite_is_an_installed_destination() -> None:
     assert set(NAMES) <= set(installed())
+
+
+def test_a_destination_whose_client_is_missing_names_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "apply_spark.destinations.ducklake")
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    config = DestinationConfig(type="ducklake")
+
+    for asked in (make_destination, connector):
+        with pytest.raises(DestinationNotInstalled, match="known but not installed: module duckdb") as caught:
+            asked(LAKE, config)
+
+        assert caught.value.solution == "Run `pip install 'penstock[ducklake]'`."

@@ -11,8 +11,10 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
+from apply_spark.destination import Batch
 from apply_spark.destinations.duckdb import DuckDbDestination
 from apply_spark.errors import DestinationInUse, DestinationLocked, DestinationTaken, TableFailed
+from destination_contract.alterations import altered
 from schemas.errors import ConfigError, DestinationError, Retry
 from schemas.identifiers import DestinationName, TableName
 from schemas.pg_types.registry import TYPES
@@ -32,7 +34,15 @@ from tests.contract.destination_places import (
     gone,
     upsert,
 )
-from tests.contract.destination_types import ARRAYS, NUMERIC_10_2, SAMPLES, Sample, a_table_of, from_kafka
+from tests.contract.destination_types import (
+    ARRAYS,
+    NUMERIC_10_2,
+    SAMPLES,
+    Sample,
+    a_table_of,
+    from_kafka,
+    shown_by_duckdb,
+)
 from tests.support.builders import INT8, a_column, a_table
 
 UNHELD = "-Infinity"
@@ -80,7 +90,7 @@ def test_values_of_every_type_read_as_in_postgres(either: DuckDbPlace, spark: Sp
     )
 
     ((_, *texts),) = either.texts(table)
-    assert texts == [sample.duckdb for sample in SAMPLES]
+    assert texts == [shown_by_duckdb(sample) for sample in SAMPLES]
     lake.shutdown()
 
 
@@ -95,7 +105,7 @@ def test_arrays_hold_the_same_items_as_the_columns_of_their_type(either: DuckDbP
 
     for number, array in enumerate(ARRAYS):
         items = either.query(f"select cast(unnest(c{number}) as varchar) from lake.public.types")
-        assert [text for (text,) in items] == [None, *(sample.duckdb for sample in _elements(array))]
+        assert [text for (text,) in items] == [None, *(shown_by_duckdb(sample) for sample in _elements(array))]
     lake.shutdown()
 
 
@@ -352,3 +362,14 @@ def _holding(path: Path) -> subprocess.Popen[bytes]:
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"held\n"
     return holder
+
+
+def test_a_table_that_takes_on_a_name_that_duckdb_does_not_tell_apart_stops(
+    lake: DuckDbDestination, spark: SparkSession
+) -> None:
+    before = a_table(a_column("id", INT8, key=True, number=1), a_column("note", number=2))
+    after = a_table(*before.columns, a_column("NOTE", number=3))
+    fill(lake, spark, before, (1, "a"))
+
+    with pytest.raises(TableFailed, match="upper and lower case"):
+        lake.write_events(Batch((), a_progress(100, after), (altered(before, after),)))

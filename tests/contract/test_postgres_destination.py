@@ -176,6 +176,22 @@ def test_what_a_task_wrote_that_spark_does_not_count_is_not_used(place: Postgres
         assert db.execute(sql.SQL("select c0 from {} order by 1").format(table)).fetchall() == [("a",), ("b",)]
 
 
+def test_a_task_that_still_writes_when_the_others_are_counted_is_ended_and_not_waited_for(place: PostgresPlace) -> None:
+    table = sql.Identifier("public", "staging")
+    with psycopg.connect(place.dsn, autocommit=True) as db, psycopg.connect(place.dsn) as given_up:
+        db.execute(sql.SQL("create table {} (part int, attempt bigint, c0 text)").format(table))
+        db.execute(sql.SQL("insert into {} values (0, 2, 'a')").format(table))
+        given_up.execute(sql.SQL("insert into {} values (0, 1, 'a')").format(table))
+
+        with db.transaction():
+            db.execute("set local lock_timeout = '30s'")
+            settle(db, Staged(ORDERS, table, (), attempts=((0, 2),)))
+
+        assert db.execute(sql.SQL("select attempt from {}").format(table)).fetchall() == [(2,)]
+        with pytest.raises(psycopg.OperationalError):
+            given_up.execute("select")
+
+
 def test_a_value_that_the_database_cannot_hold_stops_its_table_and_nothing_of_the_batch_is_written(
     postgres: LocalPostgres, spark: SparkSession, request: pytest.FixtureRequest
 ) -> None:

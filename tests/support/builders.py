@@ -23,12 +23,10 @@ from capture.pgoutput.messages import (
     Type,
     Update,
 )
-from schemas.identifiers import TableId, TableName
-from schemas.pg_types.registry import pg_type
-from schemas.table import Column, ReplicaIdentity, TableSchema
+from destination_contract.tables import INT8, TEXT, a_column, a_table
 
-TEXT = 25
-INT8 = 20
+__all__ = ["INT8", "TEXT", "a_column", "a_name", "a_table", "copy_line", "encode_message"]
+
 _MICROSECONDS_TO_2000 = 946_684_800_000_000
 _COPY_ESCAPES = {8: b"\\b", 9: b"\\t", 10: b"\\n", 11: b"\\v", 12: b"\\f", 13: b"\\r", 92: b"\\\\"}
 
@@ -36,29 +34,6 @@ _COPY_ESCAPES = {8: b"\\b", 9: b"\\t", 10: b"\\n", 11: b"\\v", 12: b"\\f", 13: b
 def a_name() -> str:
     """A table name that no other test has."""
     return f"t_{secrets.token_hex(3)}"
-
-
-def a_column(
-    name: str = "note",
-    type_oid: int = TEXT,
-    *,
-    nullable: bool = True,
-    key: bool = False,
-    number: int = 0,
-    missing: str | None = None,
-) -> Column:
-    return Column(name, type_oid, pg_type(type_oid).name, nullable=nullable, key=key, number=number, missing=missing)
-
-
-def a_table(
-    *columns: Column,
-    name: TableName = TableName("public", "orders"),  # noqa: B008 -- a constant
-    table_id: int = 16_384,
-    identity: ReplicaIdentity = ReplicaIdentity.DEFAULT,
-) -> TableSchema:
-    """A table of the given columns; without any, `id int8 primary key, note text`."""
-    columns = columns or (a_column("id", INT8, nullable=False, key=True), a_column())
-    return TableSchema(TableId(table_id), name, columns, identity, max(column.number for column in columns))
 
 
 def encode_message(message: Message) -> bytes:  # noqa: PLR0911 -- one case a message

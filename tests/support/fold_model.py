@@ -18,10 +18,10 @@ from pyspark.sql import types as T  # noqa: N812 -- Spark's own convention
 
 from apply_spark.fold import Contents, contents_columns, fold, is_simple, latest
 from apply_spark.records import contents as contents_here
+from destination_contract.frames import a_frame
 from schemas.lsn import Lsn, Position
 from schemas.table import ReplicaIdentity, TableSchema
 from tests.support.builders import INT8, a_column, a_table
-from tests.support.frames import a_frame
 
 Key: TypeAlias = tuple[int, int, int]
 Values: TypeAlias = tuple[Any, ...]

@@ -11,3 +11,10 @@ def alive(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"  # ended, and not yet noticed by the machine's first process
+
+
+def children(pid: int, name: str) -> list[int]:
+    """Of a process, those that have this name."""
+    told = Path(f"/proc/{pid}/task").glob("*/children")
+    pids = [int(child) for found in told for child in found.read_text().split()]
+    return [child for child in pids if Path(f"/proc/{child}/comm").read_text().strip() == name]

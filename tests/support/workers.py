@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 from capture.table_sync.nursery import NAME
 from console.stages import Stage
 from tests.support.eventually import eventually
 from tests.support.pipeline import Pipeline
+from tests.support.processes import children
 
 
 def workers_of(pipeline: Pipeline) -> list[int]:
-    return _children(nursery_of(pipeline), NAME)
+    return children(nursery_of(pipeline), NAME)
 
 
 def nursery_of(pipeline: Pipeline) -> int:
-    (nursery,) = _children(_pid(pipeline.capture), NAME)
+    (nursery,) = children(_pid(pipeline.capture), NAME)
     return nursery
 
 
@@ -31,16 +31,10 @@ def kill_a_worker(pipeline: Pipeline, table: str) -> None:
 
 
 def jvm_of(pipeline: Pipeline) -> int:
-    (jvm,) = _children(_pid(pipeline.apply), "java")
+    (jvm,) = children(_pid(pipeline.apply), "java")
     return jvm
 
 
 def _pid(stage: Stage | None) -> int:
     assert stage is not None
     return stage.process.pid
-
-
-def _children(pid: int, name: str) -> list[int]:
-    children = Path(f"/proc/{pid}/task").glob("*/children")
-    pids = [int(child) for found in children for child in found.read_text().split()]
-    return [child for child in pids if Path(f"/proc/{child}/comm").read_text().strip() == name]

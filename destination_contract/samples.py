@@ -1,0 +1,139 @@
+"""Every way in which a value travels, with values that are hard to hold, as Postgres prints them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T  # noqa: N812 -- Spark's own convention
+
+from apply_spark.decode import decoded_copy
+from apply_spark.rows import Rows, SparkRows
+from capture.transcode.reference import Transcoder, snapshot_origin
+from destination_contract.frames import a_frame
+from destination_contract.tables import INT8, a_column, a_table
+from schemas.envelope import Op, envelope_schema
+from schemas.identifiers import Epoch, PipelineName, SchemaId, TableName
+from schemas.lsn import Lsn
+from schemas.pg_types.pg_type import PgType
+from schemas.pg_types.registry import SCALARS, pg_type
+from schemas.table import Column, TableSchema
+from stores.schema_topic import RegisteredSchema
+
+NUMERIC_10_2 = (10 << 16 | 2) + 4
+NUMERIC_50_2 = (50 << 16 | 2) + 4
+
+
+class Sample(NamedTuple):
+    """A value of a type, and the modifier of its column."""
+
+    type_oid: int
+    text: str
+    modifier: int = -1
+
+
+SAMPLES = (
+    Sample(16, "t"),
+    Sample(16, "f"),
+    Sample(21, "-32768"),
+    Sample(23, "-2147483648"),
+    Sample(20, "-9223372036854775808"),
+    Sample(26, "4294967295"),
+    Sample(700, "NaN"),
+    Sample(700, "-Infinity"),
+    Sample(700, "1.1754944e-38"),
+    Sample(701, "NaN"),
+    Sample(701, "Infinity"),
+    Sample(701, "5e-324"),
+    Sample(701, "0.1"),
+    Sample(701, "-0"),
+    Sample(1700, "12345678.90", modifier=NUMERIC_10_2),
+    Sample(1700, "-0.01", modifier=NUMERIC_10_2),
+    Sample(1700, "NaN", modifier=NUMERIC_50_2),
+    Sample(1700, "NaN"),
+    Sample(1700, "-Infinity"),
+    Sample(1700, "0.1000"),
+    Sample(1700, "1" + "0" * 100 + ".5"),
+    Sample(25, ""),
+    Sample(25, "NULL"),
+    Sample(25, "äöü \U0001f600 'quoted' \"twice\" \\ \n\t"),
+    Sample(1043, "x"),
+    Sample(1042, "ab   "),
+    Sample(18, "c"),
+    Sample(19, "a_name"),
+    Sample(114, '{"b" :  1, "a": [null, 1e400, 12345678901234567890123]}'),
+    Sample(114, '"\\u0000"'),
+    Sample(3802, '{"a": {}}'),
+    Sample(3802, "null"),
+    Sample(2950, "00000000-0000-0000-0000-0000000000ff"),
+    Sample(2950, "ffffffff-ffff-ffff-ffff-ffffffffffff"),
+    Sample(1186, "-1 years -2 mons +3 days -04:05:06.789"),
+    Sample(1266, "24:00:00-15:59"),
+    Sample(17, "\\x00ff4100"),
+    Sample(1082, "infinity"),
+    Sample(1082, "-infinity"),
+    Sample(1082, "4713-11-24 BC"),
+    Sample(1082, "0001-01-01"),
+    Sample(1082, "5874897-12-31"),
+    Sample(1083, "24:00:00"),
+    Sample(1083, "23:59:59.999999"),
+    Sample(1083, "00:00:00"),
+    Sample(1114, "infinity"),
+    Sample(1114, "-infinity"),
+    Sample(1114, "4713-11-24 00:00:00 BC"),
+    Sample(1114, "294247-01-10 04:00:54.775806"),
+    Sample(1114, "1969-12-31 23:59:59.999999"),
+    Sample(1184, "infinity"),
+    Sample(1184, "-infinity"),
+    Sample(1184, "10000-01-01 00:00:00+14"),
+    Sample(1184, "12345-06-07 08:09:10.5+00"),
+    Sample(1184, "0044-03-15 12:00:00+00 BC"),
+    Sample(603, "(2,2),(1,1)"),
+    Sample(999_999, "(1,2)"),
+)
+"""The last two stand for all types that are carried as their text, and for those that are not known."""
+
+
+_ELEMENTS = tuple(known for known in SCALARS if known.oid in {sample.type_oid for sample in SAMPLES})
+
+
+def arrays_of(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
+    """An array of each type: all samples of the type in it, behind a NULL."""
+    return tuple(_an_array(element, samples) for element in _ELEMENTS)
+
+
+def _an_array(element: PgType, samples: tuple[Sample, ...]) -> Sample:
+    assert element.array_oid is not None
+    elements = [sample for sample in samples if sample.type_oid == element.oid and sample.modifier == -1]
+    items = ['"' + each.text.replace("\\", "\\\\").replace('"', '\\"') + '"' for each in elements]
+    return Sample(element.array_oid, "{" + element.delimiter.join(["NULL", *items]) + "}")
+
+
+ARRAYS = arrays_of(SAMPLES)
+
+
+def a_table_of(samples: tuple[Sample, ...], *, key: bool) -> TableSchema:
+    """One column a sample, and a number in front."""
+    columns = [
+        Column(f"c{number}", each.type_oid, pg_type(each.type_oid).name, each.modifier)
+        for number, each in enumerate(samples)
+    ]
+    return a_table(a_column("id", INT8, key=key), *columns, name=TableName("public", "types"))
+
+
+def from_kafka(spark: SparkSession, table: TableSchema, *rows: Sequence[str | None]) -> Rows:
+    """The rows as capture writes them to a copy topic and apply reads them there."""
+    registered = RegisteredSchema(SchemaId(5), envelope_schema(PipelineName("tests"), table), table)
+    transcoder = Transcoder(PipelineName("tests"), "shop", table, (registered.id, None), Epoch(1))
+    origin = snapshot_origin(Lsn(1), 0)
+    images = [tuple(None if text is None else text.encode() for text in row) for row in rows]
+    records = [("topic", transcoder.value(Op.READ, None, image, origin)) for image in images]
+    raw = a_frame(spark, records, T.StructType().add("topic", "string").add("value", "binary"))
+    return SparkRows(decoded_copy(raw, "topic", registered))
+
+
+def comparable(values: Sequence[Any]) -> list[Any]:
+    """NaN is not equal to itself; its name is."""
+    return ["NaN" if isinstance(value, float) and math.isnan(value) else repr(value) for value in values]

@@ -1,0 +1,45 @@
+"""What Spark is started with: a user's word, the destination's, and our own."""
+
+from __future__ import annotations
+
+from apply_spark.config import ApplyConfig, ApplyTuning, DestinationConfig, SparkRuntime
+from apply_spark.session import session_settings
+from schemas.connections import KafkaConfig
+from schemas.identifiers import DestinationName, PipelineName
+
+
+def settings(runtime: SparkRuntime = SparkRuntime(), **chosen: str) -> dict[str, str]:  # noqa: B008 -- a constant
+    return session_settings(
+        ApplyConfig(
+            pipeline=PipelineName("shop"),
+            name=DestinationName("lake"),
+            destination=DestinationConfig(type="memory"),
+            kafka=KafkaConfig(bootstrap_servers="none:1"),
+            tuning=ApplyTuning(spark={f"spark.{name.replace('_', '.')}": value for name, value in chosen.items()}),
+            runtime=runtime,
+        )
+    )
+
+
+def test_what_a_user_sets_goes_before_the_destination_and_that_before_our_own() -> None:
+    found = settings(
+        SparkRuntime(settings={"spark.speculation": "destination", "spark.ui.enabled": "destination"}),
+        ui_enabled="user",
+    )
+
+    assert (found["spark.speculation"], found["spark.ui.enabled"]) == ("destination", "user")
+    assert found["spark.sql.caseSensitive"] == "true"
+
+
+def test_jars_are_added_to_those_of_the_connectors() -> None:
+    runtime = SparkRuntime(jars=("kafka.jar", "avro.jar"), settings={"spark.jars": "its.jar"})
+
+    assert settings(runtime, jars="mine.jar,other.jar")["spark.jars"] == "kafka.jar,avro.jar,its.jar,mine.jar,other.jar"
+    assert settings(SparkRuntime(jars=("kafka.jar",)))["spark.jars"] == "kafka.jar"
+
+
+def test_the_java_options_of_the_driver_are_not_those_of_executors() -> None:
+    found = settings(SparkRuntime(java_options="-XX:SharedArchiveFile=classes.jsa"), driver_extraJavaOptions="-Xss4m")
+
+    assert found["spark.driver.extraJavaOptions"] == "-XX:SharedArchiveFile=classes.jsa -Xss4m"
+    assert [name for name, value in found.items() if "classes.jsa" in value] == ["spark.driver.extraJavaOptions"]
