@@ -43,7 +43,7 @@ def test_the_installed_package_is_found_by_its_entry_point(folder: Path) -> None
 
 
 def test_the_installed_package_keeps_the_contract_and_needs_nothing_of_our_tests(folder: Path) -> None:
-    done = _run(folder, "-m", "pytest", "--quiet", "-p", "no:cacheprovider", "-W", "error", *_IGNORED)
+    done = _run(folder, "-m", "pytest", "--quiet", f"--basetemp={folder / 'tmp'}", "-W", "error", *_IGNORED)
 
     passed = re.search(r"(\d+) passed(, \d+ \w+)* in", done.stdout)
     assert passed is not None, done.stdout[-4000:]
