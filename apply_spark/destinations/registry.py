@@ -10,6 +10,7 @@ from apply_spark.config import DestinationConfig
 from apply_spark.destination import Connector, Destination
 from schemas.errors import ConfigError
 from schemas.identifiers import DestinationName
+from schemas.settings import closest
 
 GROUP = "penstock.destinations"
 
@@ -20,7 +21,14 @@ def installed() -> dict[str, Any]:
 
 def make_destination(name: DestinationName, config: DestinationConfig) -> Destination:
     """Builds `[destinations.NAME]`; the destination itself refuses options that it does not know."""
-    destination: Destination = _class(name, config)(name, config.options)
+    try:
+        destination: Destination = _class(name, config)(name, config.options)
+    except ConfigError as error:
+        near = [(key, closest(key, list(type(config).model_fields))) for key in config.options]
+        hints = [f"{key}: did you mean {meant}?" for key, meant in near if meant is not None and key in error.reason]
+        if hints:
+            raise ConfigError("; ".join([error.reason, *hints]), solution=error.solution) from None
+        raise
     return destination
 
 
