@@ -18,8 +18,8 @@ import structlog
 
 from apply_spark.history import history, unreached
 from apply_spark.intervals import Budget, intervals
-from apply_spark.markers import marked
-from apply_spark.new_shapes import ignored
+from apply_spark.markers import held_shape, marked
+from apply_spark.new_shapes import ignored, shape_of_mirror
 from apply_spark.progress import Progress, TableProgress
 from apply_spark.reach import log_of, without_copies
 from apply_spark.showing import Showing
@@ -48,6 +48,9 @@ def adapted(
     if stored.showing == showing.told and len(kept) == len(stored.tables):
         return stored if kept == stored.tables else replace(stored, tables=kept)
     joined = _joined(stored, kafka, topics, lambda table: showing.selects(table) and table not in kept)
+    for name in joined.keys() & stored.tables.keys():
+        known = stored.tables[name]
+        joined[name] = replace(joined[name], paused=known.paused, mirrored=held_shape(known))
     for name, table in joined.items():
         log.info("table joins", table=str(name), generation=str(table.generation), phase=type(table.phase).__name__)
     return replace(stored, tables={**kept, **joined}, showing=showing.told)
@@ -56,12 +59,12 @@ def adapted(
 def _is_shown_so(
     table: TableProgress, before: Showing, now: Showing, shape: Callable[[SchemaId], TableSchema]
 ) -> bool:
-    """Whether its mirror is what the configuration says."""
-    if not _has_mirror(table):
-        return before.name_of(table.table) == now.name_of(table.table)
-    if table.mirrored not in (None, table.schema_id) and not ignored(now, table.table):
+    """Whether its mirror is what the configuration says, or would be."""
+    if table.schema_id == 0:  # nothing but a name is known of it
+        return True
+    if _has_mirror(table) and table.mirrored not in (None, table.schema_id) and not ignored(now, table.table):
         return False
-    mirror = shape(table.schema_id if table.mirrored is None else table.mirrored)
+    mirror = shape(shape_of_mirror(table))
     return before.look(mirror) == now.look(mirror)
 
 
@@ -81,7 +84,8 @@ def _joined(
         if markers:
             (interval,) = intervals([(offset, replace(checkpoint, markers=markers))], Budget(1, 1))
             found = marked(found, interval, set())
-    told = history(log_of(kafka, topics, stored.log_offset, stored.log_id))
+    is_whole = kafka.begins([topics.checkpoints])[topics.checkpoints][0] == 0
+    told = None if is_whole else history(log_of(kafka, topics, stored.log_offset, stored.log_id))
     reasons = without_copies(kafka, topics, told) if told is not None else {}
     lost = {
         table: unreached(table, reason, stored.log_offset)

@@ -33,7 +33,7 @@ def marked(progress: Progress, interval: Interval, level: set[TableName]) -> Pro
             case CopyStarted():
                 new = begun(marker, interval.epoch)
                 if table is not None:
-                    new = replace(new, paused=table.paused, mirrored=_mirrored(table))
+                    new = replace(new, paused=table.paused, mirrored=held_shape(table))
                 tables[marker.table] = new
                 level.discard(marker.table)
             case CopyFinished(generation=generation, rows=rows, bytes=size, ends=ends, last=last):
@@ -68,10 +68,10 @@ def marked(progress: Progress, interval: Interval, level: set[TableName]) -> Pro
 
 
 def _anew(table: TableProgress) -> TableProgress:
-    return replace(table, generation=NOWHERE, copy_end=None, mirrored=_mirrored(table))
+    return replace(table, generation=NOWHERE, copy_end=None, mirrored=held_shape(table))
 
 
-def _mirrored(table: TableProgress) -> SchemaId | None:
+def held_shape(table: TableProgress) -> SchemaId | None:
     """The shape that the destination holds of it; None: it holds nothing."""
     phase = table.phase.held if isinstance(table.phase, Errored) else table.phase
     return table.schema_id if table.mirrored is None and not isinstance(phase, Init) else table.mirrored
