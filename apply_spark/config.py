@@ -76,8 +76,8 @@ class DestinationConfig(BaseModel, frozen=True, extra="allow"):
     )
     columns: dict[Annotated[str, AfterValidator(_column_pattern)], Treatment] = Field(
         default={},
-        description='What is shown of columns: `"public.customers.email" = "hash"` (SHA-256 of its text), `"null"` (the '
-        'column without its values), `"drop"`, `"show"`. With `*` and `?`: `"*.*.email"`. A full name goes before '
+        description='What is shown of columns: `"public.customers.email" = "hash"` (SHA-256 of its text), `"null"` '
+        '(the column without its values), `"drop"`, `"show"`. With `*` and `?`: `"*.*.email"`. A full name goes before '
         "patterns; of several patterns, the one that shows least.",
     )
     salt: SecretStr | None = Field(
@@ -87,8 +87,8 @@ class DestinationConfig(BaseModel, frozen=True, extra="allow"):
     )
     on_new_shape: OnNewShape = Field(
         default=OnNewShape.EVOLVE,
-        description="When a table's columns change. `evolve`: the mirror follows. `freeze`: the table stops, until this "
-        "is changed and `penstock rollback TABLE` lets it go on. `ignore`: the mirror keeps its columns.",
+        description="When a table's columns change. `evolve`: the mirror follows. `freeze`: the table stops, until "
+        "this is changed and `penstock rollback TABLE` lets it go on. `ignore`: the mirror keeps its columns.",
     )
     on_new_shape_of: dict[str, OnNewShape] = Field(
         default={}, description="The same for single tables, by pattern; the first that fits counts."

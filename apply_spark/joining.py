@@ -56,9 +56,7 @@ def adapted(
     return replace(stored, tables={**kept, **joined}, showing=showing.told)
 
 
-def _is_shown_so(
-    table: TableProgress, before: Showing, now: Showing, shape: Callable[[SchemaId], TableSchema]
-) -> bool:
+def _is_shown_so(table: TableProgress, before: Showing, now: Showing, shape: Callable[[SchemaId], TableSchema]) -> bool:
     """Whether its mirror is what the configuration says, or would be."""
     if table.schema_id == 0:  # nothing but a name is known of it
         return True

@@ -44,7 +44,7 @@ from apply_spark.reader import IntervalReader
 from apply_spark.reshape import copied_as
 from apply_spark.retries import held, is_due
 from apply_spark.rows import ArrowRows
-from apply_spark.showing import Showing
+from apply_spark.showing import EVERYTHING, Showing
 from schemas.control import ApplyCommand
 from schemas.epochs import EpochRule
 from schemas.errors import LogError, PenstockError
@@ -74,7 +74,7 @@ class Parts:
     copies: CopyReader
     feedback: FeedbackSender | NoFeedback
     tuning: ApplyTuning
-    showing: Showing = Showing()
+    showing: Showing = EVERYTHING
     clock: Callable[[], int] = lambda: time.time_ns() // 1000
     """Microseconds since 1970."""
 

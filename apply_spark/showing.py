@@ -108,6 +108,9 @@ class Showing:
         return next(fitting, self.on_new_shape)
 
 
+EVERYTHING = Showing()
+
+
 def salt_of(config: DestinationConfig) -> bytes:
     return config.salt.get_secret_value().encode() if config.salt is not None else b""
 

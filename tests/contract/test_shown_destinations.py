@@ -103,8 +103,8 @@ def test_what_was_not_sent_is_kept_as_it_was_shown_and_what_is_not_shown_needs_n
         (3, None, "three"),
         (9, hashed("d@x"), "no base"),
     ]
+    lost = changes(spark, PEOPLE, upsert(8, None, 1, None, missing=["email"]))
     with pytest.raises(TableFailed) as caught:
-        lost = changes(spark, PEOPLE, upsert(8, None, 1, None, missing=["email"]))
         people.destination.write_events(a_batch(lost))
     assert caught.value.table == PEOPLE.name
 

@@ -274,8 +274,8 @@ def test_two_tables_of_one_name_stop_the_second_and_both_are_remembered() -> Non
     begun = both.with_tables(replace(both.tables[first], phase=DataSync()))
 
     destination.drop_table_for_copy(replace(PEOPLE, name=first), begun)
-    with pytest.raises(TableFailed, match="shop.orders here, as a.orders is") as caught:
-        also = begun.with_tables(replace(both.tables[second], phase=DataSync()))
+    also = begun.with_tables(replace(both.tables[second], phase=DataSync()))
+    with pytest.raises(TableFailed, match=r"shop\.orders here, as a\.orders is") as caught:
         destination.drop_table_for_copy(replace(PEOPLE, name=second), also)
 
     assert caught.value.table == second
