@@ -76,7 +76,7 @@ class Hasher:
         hashed = "sha256($outer || unhex(sha256($inner || encode(t))))" if self._salt else "sha256(t)"
         given = {"inner": self._inner, "outer": self._outer} if self._salt else {}
         if self._db is None:
-            self._db = duckdb.connect()
+            self._db = duckdb.connect(config={"threads": 1})  # in order, and the other cores are Spark's
         with self._db.cursor() as db:
             db.register("given", pa.table({"v": values}))
             found = db.execute(f"select {hashed} as h from (select {text} as t from given)", given).to_arrow_table()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 from typing import Any
 
+from capture.setup_source import Setup, set_up
 from console.control import send_command
 from console.waiting import Held
 from schemas.control import Resync, Rollback
@@ -70,6 +71,7 @@ def test_what_is_shown_stays_right_over_changes_new_shapes_copies_restarts_and_a
     make_pipeline: MakePipeline,
 ) -> None:
     pipeline = make_pipeline(SHOWN)
+    set_up(pipeline.source, Setup.INSTALL)
     pipeline.sql(
         "create table people (id int primary key, email text, phone int, ssn text, note text, big text)",
         "alter table people alter column big set storage external, alter column ssn set storage external",
@@ -150,6 +152,7 @@ def test_a_frozen_table_waits_at_a_new_shape_and_one_that_ignores_it_goes_on_in_
     make_pipeline: MakePipeline,
 ) -> None:
     pipeline = make_pipeline(POLICIES)
+    set_up(pipeline.source, Setup.INSTALL)
     for table in ("frozen", "loose"):
         pipeline.sql(
             f"create table {table} (id int primary key, a text, b int, big text)",
@@ -161,13 +164,14 @@ def test_a_frozen_table_waits_at_a_new_shape_and_one_that_ignores_it_goes_on_in_
     pipeline.assert_equal("frozen", "loose")
 
     for table in ("frozen", "loose"):
-        pipeline.sql(
-            f"alter table {table} add column c int default 7, drop column b",
-            f"alter table {table} rename a to z",
-            f"alter table {table} rename big to large",
-            f"update {table} set z = 'changed' where id <= 5",
-            f"insert into {table} values (11, 'new', 'short', 8)",
-        )
+        with pipeline.source.transaction():
+            pipeline.sql(
+                f"alter table {table} add column c int default 7, drop column b",
+                f"alter table {table} rename a to z",
+                f"alter table {table} rename big to large",
+                f"update {table} set z = 'changed' where id <= 5",
+                f"insert into {table} values (11, 'new', 'short', 8)",
+            )
     phase = eventually(lambda: held(pipeline, "frozen"), what="the frozen table to be held")
     pipeline.settle("loose", held=Held.PASSED_OVER)
 
