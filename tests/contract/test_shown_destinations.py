@@ -14,8 +14,11 @@ from pyspark.sql import SparkSession
 from apply_spark.config import DestinationConfig
 from apply_spark.destination import Alteration, Batch
 from apply_spark.errors import TableFailed
+from apply_spark.hashing import Hasher, is_hashable
+from apply_spark.rows import ArrowRows
 from apply_spark.showing import Showing, salt_of
 from apply_spark.shown import ShownDestination
+from apply_spark.view import TableView
 from schemas.evolution import changes as changes_between
 from schemas.identifiers import TableName
 from schemas.table import TableSchema
@@ -30,6 +33,7 @@ from tests.contract.destination_places import (
     make_place,
     upsert,
 )
+from tests.contract.destination_types import ARRAYS, SAMPLES, a_table_of, from_kafka
 from tests.support.builders import INT8, a_column, a_table
 
 SALT = "s3cr3t"
@@ -162,6 +166,25 @@ def test_a_new_shape_arrives_without_what_is_not_shown(people: Shown, spark: Spa
         (3, None, "three", hashed("hidden")),
     ]
     shown.destination.shutdown()
+
+
+@pytest.mark.parametrize("salt", [None, SALT])
+def test_arrow_and_spark_show_the_same_of_every_type(spark: SparkSession, salt: str | None) -> None:
+    """Of all types that have a hash, and of all others emptied."""
+    samples = (*SAMPLES, *ARRAYS)
+    table = a_table_of(samples, key=False)
+    how = {f"*.*.{column.name}": "hash" if is_hashable(column) else "null" for column in table.columns[:-1]}
+    config = DestinationConfig.model_validate({"type": "memory", "columns": how, "salt": salt})
+    view = TableView(Showing.configured(config), Hasher(salt_of(config)), table)
+    rows = from_kafka(spark, table, ["1", *(sample.text for sample in samples)], ["2", *[None] * len(samples)])
+
+    in_spark, in_arrow = (view.copied(each).arrow() for each in (rows, ArrowRows(spark, rows.arrow())))
+
+    first, second = in_spark.to_pylist()
+    assert in_arrow.to_pylist() == [first, second]
+    assert in_arrow.schema.field("row").type == in_spark.schema.field("row").type
+    assert len([value for value in first["row"].values() if isinstance(value, str) and len(value) == 64]) > 20
+    assert {value for name, value in list(second["row"].items())[1:]} == {None}
 
 
 def test_the_salt_stands_in_no_plan_of_spark(place: Place, spark: SparkSession) -> None:
