@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import enum
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ByteSize, Field
+from pydantic import AfterValidator, BaseModel, ByteSize, Field, SecretStr, model_validator
 
 from schemas.connections import KafkaConfig
-from schemas.identifiers import DestinationName, PipelineName
+from schemas.identifiers import OWN_SCHEMA, DestinationName, PipelineName, TableName
+from schemas.patterns import matching
 
 
 class FilledBy(enum.Enum):
@@ -19,8 +20,41 @@ class FilledBy(enum.Enum):
     REPLAY = "replay"
 
 
+class Treatment(enum.Enum):
+    """What a destination shows of a column, from all of it to nothing."""
+
+    SHOW = "show"
+    HASH = "hash"
+    NULL = "null"
+    DROP = "drop"
+
+
+class OnNewShape(enum.Enum):
+    """What a destination does about a table whose columns are others than before."""
+
+    EVOLVE = "evolve"
+    FREEZE = "freeze"
+    IGNORE = "ignore"
+
+
+_COLUMN_DOTS = 2
+
+
+def _column_pattern(text: str) -> str:
+    if text.count(".") < _COLUMN_DOTS:
+        raise ValueError("a column is named schema.table.column, with * and ? where it may be any: *.*.email")
+    return text
+
+
+def _chosen(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    if all(pattern.startswith("!") for pattern in patterns):
+        raise ValueError('no pattern names a table; begin with "*" where all but some are wanted')
+    return patterns
+
+
 class DestinationConfig(BaseModel, frozen=True, extra="allow"):
-    """One `[destinations.NAME]`: `type` chooses the destination, the other keys are that destination's own."""
+    """One `[destinations.NAME]`: `type` chooses the destination, the keys below are for every type, all others are that
+    destination's own."""
 
     type: str = Field(
         description="`delta`, `duckdb`, `ducklake`, `memory`, `postgres`, `stdout`, or the name of an installed one."
@@ -30,6 +64,49 @@ class DestinationConfig(BaseModel, frozen=True, extra="allow"):
         description="`apply`: kept level with the source. `replay`: filled by `penstock replay` and left as it is; "
         "`penstock run` starts no apply for it, and capture never waits for it.",
     )
+    tables: Annotated[tuple[str, ...], AfterValidator(_chosen)] = Field(
+        default=("*",),
+        description="Patterns of the tables that it has, as `schema.table` with `*` and `?`; `!` before one takes "
+        'tables away: `["*", "!public.audit"]`. The others are not read.',
+    )
+    rename: dict[str, str] = Field(
+        default={},
+        description='What schemas and tables are called there: `"public" = "shop"`, `"public.orders" = "shop.sales"`. '
+        "A table's own line goes before that of its schema.",
+    )
+    columns: dict[Annotated[str, AfterValidator(_column_pattern)], Treatment] = Field(
+        default={},
+        description='What is shown of columns: `"public.customers.email" = "hash"` (SHA-256 of its text), `"null"` '
+        '(the column without its values), `"drop"`, `"show"`. With `*` and `?`: `"*.*.email"`. A full name goes before '
+        "patterns; of several patterns, the one that shows least.",
+    )
+    salt: SecretStr | None = Field(
+        default=None,
+        min_length=1,
+        description="A secret. Given: `hash` is HMAC-SHA-256 with it as the key, which nobody can try out without it.",
+    )
+    on_new_shape: OnNewShape = Field(
+        default=OnNewShape.EVOLVE,
+        description="When a table's columns change. `evolve`: the mirror follows. `freeze`: the table stops, until "
+        "this is changed and `penstock rollback TABLE` lets it go on. `ignore`: the mirror keeps its columns.",
+    )
+    on_new_shape_of: dict[str, OnNewShape] = Field(
+        default={}, description="The same for single tables, by pattern; the first that fits counts."
+    )
+
+    @model_validator(mode="after")
+    def _names_are_of_one_kind(self) -> Self:
+        for old, new in self.rename.items():
+            if ("." in old) != ("." in new):
+                raise ValueError(f"rename: {old} and what it becomes must both be schemas, or both be schema.table")
+            if not all(part for part in new.split(".", 1)):
+                raise ValueError(f"rename: {old} becomes a name without letters")
+            if new.split(".", 1)[0].lower() == OWN_SCHEMA:
+                raise ValueError(f"rename: {old} cannot go to the schema {OWN_SCHEMA}, which is penstock's own")
+        return self
+
+    def selects(self, table: TableName) -> bool:
+        return bool(matching([table], self.tables))
 
     def __repr__(self) -> str:
         """Without the options: they may hold a password."""

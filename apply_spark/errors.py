@@ -21,6 +21,8 @@ DestinationError
 |-- ReplayInterrupted     a replay was told to stop before its end
 |-- PartialRow            a change lacks what only the mirror could have        (stops the table)
 |-- NotHeld               no place for a value, or not for the table            (stops the table)
+|-- NotShown              what is configured to be shown of it cannot be        (stops the table)
+|-- ShapeRefused          its columns changed, and the configuration forbids it (stops the table)
 '-- TableFailed           one table cannot be written, for one of these reasons (stops the table)
 
 A table that was stopped by an error that is timed is tried again by apply itself; the others wait for a human.
@@ -155,3 +157,16 @@ class PartialRow(DestinationError):
 
 class NotHeld(DestinationError):
     """The destination has no place for a value."""
+
+
+class NotShown(DestinationError):
+    """A table cannot be shown as its destination's configuration says."""
+
+    solution = (
+        "Correct `tables`, `rename` or `columns` of the destination and start apply again; a table that is still held "
+        "goes on after `penstock rollback TABLE`."
+    )
+
+
+class ShapeRefused(DestinationError):
+    """A table's columns are others than the mirror's, which is not to follow, or cannot."""

@@ -11,7 +11,7 @@ from apply_spark.intervals import Interval
 from apply_spark.progress import Progress, ShapeAhead, TableProgress
 from schemas.checkpoint import CopyFinished, CopyStarted, SchemaChanged, TableErrored, TableRemoved
 from schemas.errors import Retry
-from schemas.identifiers import Epoch, TableName
+from schemas.identifiers import Epoch, SchemaId, TableName
 from schemas.lsn import NOWHERE
 from schemas.phases import Errored, Init
 
@@ -31,8 +31,10 @@ def marked(progress: Progress, interval: Interval, level: set[TableName]) -> Pro
         table = tables.get(marker.table)
         match marker:
             case CopyStarted():
-                paused = table is not None and table.paused
-                tables[marker.table] = replace(begun(marker, interval.epoch), paused=paused)
+                new = begun(marker, interval.epoch)
+                if table is not None:
+                    new = replace(new, paused=table.paused, mirrored=held_shape(table))
+                tables[marker.table] = new
                 level.discard(marker.table)
             case CopyFinished(generation=generation, rows=rows, bytes=size, ends=ends, last=last):
                 if table is not None and table.generation == generation:
@@ -47,14 +49,14 @@ def marked(progress: Progress, interval: Interval, level: set[TableName]) -> Pro
                 if table is not None and position.commit_lsn >= table.generation:
                     log.warning("table changed its shape, waiting for a new copy", table=str(marker.table))
                     # Of no generation: the end of the old copy may still be told, and would begin what is outdated.
-                    tables[marker.table] = replace(table, phase=Init(), generation=NOWHERE, copy_end=None)
+                    tables[marker.table] = replace(_anew(table), phase=Init())
                     level.discard(marker.table)
             case TableErrored(position=position, reason=reason, solution=solution):
                 if table is not None and position.commit_lsn >= table.generation:
                     log.error("table stopped by capture", table=str(marker.table), error=reason, solution=solution)
                     # Of no generation either: nothing but a new copy brings back what capture left out.
                     stopped = Errored(reason, solution, Retry.MANUAL, 1, Init())
-                    tables[marker.table] = replace(table, phase=stopped, generation=NOWHERE, copy_end=None)
+                    tables[marker.table] = replace(_anew(table), phase=stopped)
                     level.discard(marker.table)
             case TableRemoved():
                 log.info("table left the publication", table=str(marker.table))
@@ -63,6 +65,16 @@ def marked(progress: Progress, interval: Interval, level: set[TableName]) -> Pro
             case _:
                 assert_never(marker)
     return replace(progress, tables=tables)
+
+
+def _anew(table: TableProgress) -> TableProgress:
+    return replace(table, generation=NOWHERE, copy_end=None, mirrored=held_shape(table))
+
+
+def held_shape(table: TableProgress) -> SchemaId | None:
+    """The shape that the destination holds of it; None: it holds nothing."""
+    phase = table.phase.held if isinstance(table.phase, Errored) else table.phase
+    return table.schema_id if table.mirrored is None and not isinstance(phase, Init) else table.mirrored
 
 
 def begun(marker: CopyStarted, epoch: Epoch) -> TableProgress:

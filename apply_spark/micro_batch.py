@@ -37,18 +37,21 @@ from apply_spark.metrics import (
     LAG_SECONDS,
     RETRIES,
 )
+from apply_spark.new_shapes import ignored, pinned, require_allowed, shape_of_mirror
 from apply_spark.progress import Progress, TableProgress
 from apply_spark.read import OffsetRange
 from apply_spark.reader import IntervalReader
+from apply_spark.reshape import copied_as
 from apply_spark.retries import held, is_due
 from apply_spark.rows import ArrowRows
+from apply_spark.showing import EVERYTHING, Showing
 from schemas.control import ApplyCommand
 from schemas.epochs import EpochRule
 from schemas.errors import LogError, PenstockError
 from schemas.evolution import changes as changes_between
 from schemas.evolution import reached
 from schemas.failpoints import failpoint
-from schemas.identifiers import TableName
+from schemas.identifiers import SchemaId, TableName
 from schemas.lsn import Lsn
 from schemas.phases import Catchup, DataSync, Errored, FinishedCopy, Init, SyncDone, SyncWait
 from schemas.table import TableSchema
@@ -71,8 +74,14 @@ class Parts:
     copies: CopyReader
     feedback: FeedbackSender | NoFeedback
     tuning: ApplyTuning
+    showing: Showing = EVERYTHING
     clock: Callable[[], int] = lambda: time.time_ns() // 1000
     """Microseconds since 1970."""
+
+    def shape(self, schema_id: SchemaId) -> TableSchema:
+        schema = self.schemas.get(schema_id).table
+        assert schema is not None  # noqa: S101 -- a value schema is registered with its table
+        return schema
 
 
 class Applier:
@@ -104,14 +113,15 @@ class Applier:
 
     def _apply(self, interval: Interval) -> None:
         started = time.monotonic()
-        before = self.progress
+        showing, before = self._parts.showing, self.progress
+        interval = replace(interval, markers=tuple(m for m in interval.markers if showing.selects(m.table)))
         if before is None or before.log_id != interval.log_id:
             if before is not None:
                 log.warning("topics were recreated, waiting for new copies", log_id=interval.log_id)
-            before = replace(Progress.fresh(interval.log_id), control=self._control)
+            before = replace(Progress.fresh(interval.log_id), control=self._control, showing=showing.told)
         level = {name for name, table in before.tables.items() if table.log_offset == before.log_offset}
         here = marked(before, interval, level)
-        moving = [table for name, table in here.tables.items() if name in level and table.moves]
+        moving = [pinned(showing, table) for name, table in here.tables.items() if name in level and table.moves]
         for table in [table for table in moving if is_gap(table, interval)]:
             here = self._held(here, table.table, _gap(table, interval))
             moving.remove(table)
@@ -142,9 +152,15 @@ class Applier:
             return
 
     def _altered(self, interval: Interval, tables: list[TableProgress]) -> tuple[Alteration, ...]:
-        """What the destination does to the tables that take on another shape in the interval."""
-        shapes = [self._parts.reader.shapes(interval, table).shapes for table in tables]
-        return tuple(_alteration(each) for each in shapes if len(each) > 1)
+        """What the destination does to the tables that take on another shape in the interval, and are to show it."""
+        showing, altered = self._parts.showing, []
+        for table in tables:
+            found = self._parts.reader.shapes(interval, table)
+            if len(found.shapes) > 1:
+                require_allowed(showing, found.kept or found.shapes[0], found.shapes[-1])
+                if not ignored(showing, table.table):
+                    altered.append(_alteration(found.shapes))
+        return tuple(altered)
 
     def _after(self, here: Progress, interval: Interval, moving: list[TableProgress]) -> Progress:
         moved = [advanced(table, interval, self._parts.topics.changes(table.table)) for table in moving]
@@ -247,17 +263,20 @@ class Applier:
             return partial(self._catch_up_some, progress, together)
         return partial(self._copy_some, progress, copying[0]) if copying else None
 
-    def _schema(self, table: TableProgress) -> TableSchema:
-        schema = self._parts.schemas.get(table.schema_id).table
-        assert schema is not None  # noqa: S101 -- a value schema is registered with its table
-        return schema
+    def _begun(self, table: TableProgress) -> TableProgress:
+        """At the beginning of its copy, if its mirror may have the shape of that."""
+        showing = self._parts.showing
+        if table.mirrored is not None:
+            require_allowed(showing, self._parts.shape(table.mirrored), self._parts.shape(table.schema_id))
+        kept = shape_of_mirror(table) if ignored(showing, table.table) else None
+        return replace(table, phase=DataSync(), copy_offset=0, copied=0, mirrored=kept)
 
     def _copy_some(self, progress: Progress, table: TableProgress) -> None:
         """The next rows of the copy topic. All of them are there: capture said so."""
         if isinstance(table.phase, Init):
-            table = replace(table, phase=DataSync(), copy_offset=0, copied=0)
+            table = self._begun(table)
             progress = progress.with_tables(table)
-            self._destination.drop_table_for_copy(self._schema(table), progress)
+            self._destination.drop_table_for_copy(self._parts.shape(shape_of_mirror(table)), progress)
             self._reached(progress)
         assert table.copy_end is not None  # noqa: S101 -- or there would be no work
         end = min(table.copy_end, table.copy_offset + self._piece(table))
@@ -277,7 +296,8 @@ class Applier:
         self._reached(after)
 
     def _write_copied(self, table: TableProgress, rows: pa.Table, after: Progress) -> None:
-        schema, spark = self._schema(table), self._parts.spark
+        schema, spark = self._parts.shape(shape_of_mirror(table)), self._parts.spark
+        rows = copied_as(rows, self._parts.shape(table.schema_id), schema)
         if table.repeats:
             self._destination.write_events(Batch((upserts(spark, rows, schema),), after))
         else:
@@ -315,6 +335,7 @@ class Applier:
                 raise TableFailed(table.table, _gap(table, interval))
         self._show(progress.with_tables(*[replace(table, phase=SyncWait()) for table in tables]))
         self._show(progress.with_tables(*[replace(table, phase=Catchup(interval.lsn)) for table in tables]))
+        tables = [pinned(self._parts.showing, table) for table in tables]
         now = [advanced(table, interval, self._parts.topics.changes(table.table)) for table in tables]
         if interval.next_offset == progress.log_offset:
             now = [replace(table, phase=SyncDone(table.lsn)) for table in now]

@@ -22,6 +22,8 @@ from apply_spark.micro_batch import Parts
 from apply_spark.progress import Progress
 from apply_spark.reader import IntervalReader
 from apply_spark.session import spark_session
+from apply_spark.showing import Showing, salt_of
+from apply_spark.shown import ShownDestination
 from schemas.topics import Topics
 from stores.kafka_log import KafkaLog
 from stores.schema_topic import SchemaTopic
@@ -46,7 +48,7 @@ def opened(config: ApplyConfig, spark: SparkSession | None) -> Iterator[Opened]:
     """A session that is given is used and left running. SparkEnded: its process died in the block."""
     try:
         with ExitStack() as stack:
-            destination = make_destination(config.name, config.destination)
+            destination = shown_destination(config)
             stack.callback(destination.shutdown)
             by_spark = connector(config.name, config.destination) is not None
             stored = None if by_spark else destination.startup()
@@ -60,6 +62,13 @@ def opened(config: ApplyConfig, spark: SparkSession | None) -> Iterator[Opened]:
             yield Opened(destination, stored, kafka, spark)
     except (Py4JNetworkError, ConnectionRefusedError) as error:
         raise SparkEnded("The Java process of Spark has ended.") from error
+
+
+def shown_destination(config: ApplyConfig) -> Destination:
+    """It gets what it is to show, and nothing else."""
+    destination = make_destination(config.name, config.destination)
+    showing = Showing.configured(config.destination)
+    return ShownDestination(destination, showing, salt_of(config.destination))
 
 
 @contextmanager
@@ -82,6 +91,7 @@ def made_parts(config: ApplyConfig, here: Opened) -> Iterator[Parts]:
             copies=stack.enter_context(CopyReader(here.spark, config.kafka, topics, here.kafka, schemas)),
             feedback=feedback,
             tuning=config.tuning,
+            showing=Showing.configured(config.destination),
         )
 
 

@@ -17,7 +17,7 @@ from schemas.identifiers import Epoch, LogId, SchemaId, TableName
 from schemas.lsn import NOWHERE, Lsn, Position
 from schemas.phases import Errored, Phase, Ready, StoredPhase, SyncDone, phase_from_json, phase_to_json
 
-_CONTROL = "control"
+_CONTROL, _SHOWING = "control", "showing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,10 @@ class TableProgress:
     """Somebody asked that it stands still: whatever its phase is, it does not move."""
     skipped: tuple[Position, ...] = ()
     """What it was told to pass over, and so lacks, since its copy."""
+    mirrored: SchemaId | None = None
+    """The shape that the mirror has, where that is not `schema_id`: a new copy is on its way, or shapes are ignored."""
+    source: TableName | None = None
+    """Its name at the source, where the destination has it under another one. Apply itself knows that name only."""
 
     def shapes_before(self, lsn: Lsn) -> tuple[ShapeAhead, ...]:
         """Those that the table takes on if it goes on to `lsn`."""
@@ -95,7 +99,7 @@ class TableProgress:
     def report(self) -> TableReport:
         return TableReport(self.table, self.shown, self.lsn, self.generation, self.copied, self.paused, self.skipped)
 
-    def to_json(self, **further: int) -> str:
+    def to_json(self, **further: Any) -> str:  # noqa: ANN401 -- what JSON holds
         fields: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
         ahead = [[*shape.position, shape.schema_id] for shape in self.ahead]
         encoded = {
@@ -109,8 +113,9 @@ class TableProgress:
     @classmethod
     def from_json(cls, text: str) -> TableProgress:
         """What versions before did not write has its default."""
-        fields = {name: value for name, value in json.loads(text).items() if name != _CONTROL}
+        fields = {name: value for name, value in json.loads(text).items() if name not in (_CONTROL, _SHOWING)}
         fields["table"] = TableName(*fields["table"])
+        fields["source"] = TableName(*fields["source"]) if fields.get("source") else None
         fields["phase"] = phase_from_json(fields["phase"])
         for name in ("generation", "lsn", "last_snapshot"):
             fields[name] = Lsn(fields[name])
@@ -134,6 +139,8 @@ class Progress:
     tables: Mapping[TableName, TableProgress]
     control: int | None = None
     """The next command to do. None: nothing before the end of the control topic is meant for this destination."""
+    showing: str = ""
+    """What was in force when it was stored, as `apply_spark.showing` tells it."""
 
     @classmethod
     def fresh(cls, log_id: LogId) -> Progress:
@@ -153,16 +160,20 @@ class Progress:
             commit_ts=commit_ts,
             tables={table.table: table for table in found},
             control=next((json.loads(text).get(_CONTROL) for text in texts), None),
+            showing=next((told for text in texts if (told := json.loads(text).get(_SHOWING))), ""),
         )
 
     def stored(self) -> tuple[list[Any], list[list[str]]]:
         """As plain values for a destination to keep: log id, LSN, epoch, offset, time; and schema, name and JSON of
-        each table, each as a list. Commands are about tables, so which are done stands with each of these."""
-        tables = self.tables.values()
+        each table, each as a list. Commands are about tables, so which are done stands with each of these; what is
+        shown, which may be long, with the first."""
+        tables = list(self.tables.values())
         further = {} if self.control is None else {_CONTROL: self.control}
+        first = {_SHOWING: self.showing} if self.showing else {}
+        texts = [t.to_json(**further, **(first if place == 0 else {})) for place, t in enumerate(tables)]
         return (
             [self.log_id, int(self.lsn), self.epoch, self.log_offset, self.commit_ts],
-            [[t.table.schema for t in tables], [t.table.name for t in tables], [t.to_json(**further) for t in tables]],
+            [[t.table.schema for t in tables], [t.table.name for t in tables], texts],
         )
 
     def with_tables(self, *changed: TableProgress) -> Progress:

@@ -5,7 +5,7 @@ A table is filled from its newest copy that was begun by then, if every record o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING
@@ -28,6 +28,11 @@ class Reach:
 
     copies: tuple[LoggedCopy, ...]
     missing: dict[TableName, str]
+
+    def of(self, wanted: Callable[[TableName], bool]) -> Reach:
+        """Of these tables only."""
+        copies = tuple(copy for copy in self.copies if wanted(copy.started.table))
+        return Reach(copies, {table: reason for table, reason in self.missing.items() if wanted(table)})
 
 
 def log_of(kafka: KafkaLog, topics: Topics, end: int, log_id: LogId | None = None) -> Iterator[Numbered]:

@@ -111,7 +111,12 @@ class IntervalReader:
         """Those that the table has in the interval."""
         ahead = table.shapes_before(interval.lsn)
         ids = [table.schema_id, *[shape.schema_id for shape in ahead]]
-        return Shapes(tuple(self._schema(each) for each in ids), tuple(shape.position for shape in ahead))
+        is_kept = table.mirrored is not None and {table.mirrored} != set(ids)
+        return Shapes(
+            tuple(self._schema(each) for each in ids),
+            tuple(shape.position for shape in ahead),
+            self._schema(table.mirrored) if table.mirrored is not None and is_kept else None,
+        )
 
     def _schema(self, schema_id: SchemaId) -> TableSchema:
         schema = self._schemas.get(schema_id).table

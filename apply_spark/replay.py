@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 
 import structlog
@@ -118,13 +119,15 @@ class _Replay:
 
     def _begun(self, told: History, wanted: Target | None) -> Progress:
         assert wanted is not None  # noqa: S101 -- only a destination with progress has no target
-        found = reach(self._here.kafka, self._topics, told, wanted.lsn)
+        showing = self._parts.showing
+        found = reach(self._here.kafka, self._topics, told, wanted.lsn).of(showing.selects)
         if found.missing and self._missing is Missing.REFUSED:
             raise _impossible(found.missing, wanted)
         for table, reason in found.missing.items():
             log.warning("table cannot be filled, left out", table=str(table), error=reason)
         left_out = [unreached(table, reason, wanted.log_offset) for table, reason in found.missing.items()]
         begun = wanted.begun([*(copy.begun(wanted.lsn) for copy in found.copies), *left_out])
+        begun = replace(begun, showing=showing.told)
         self._here.destination.save_progress(begun)
         log.info(
             "replay begins",
@@ -140,6 +143,8 @@ class _Replay:
         name = self._config.name
         if stored.log_id != told.log_id:
             raise DestinationNotNew(f"Destination {name} holds the state of another log: the topics were recreated.")
+        if stored.showing != self._parts.showing.told:
+            raise DestinationNotNew(f"Destination {name} was filled by another `tables`, `rename` or `columns`.")
         if wanted is not None and not leads_to(stored, wanted, told):
             raise DestinationNotNew(
                 f"Destination {name} has progress of its own, up to {stored.lsn}: that is not where this replay "

@@ -7,7 +7,7 @@ number; a column that came later has, in rows before it, what the source shows t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -33,14 +33,16 @@ class Shapes:
 
     shapes: tuple[TableSchema, ...]
     begins: tuple[Position, ...]
+    kept: TableSchema | None = None
+    """The shape that the mirror has instead: columns that came later are left out of it, those that went are NULL."""
 
     @property
     def last(self) -> TableSchema:
-        return self.shapes[-1]
+        return self.kept or self.shapes[-1]
 
     def reshape(self, rows: pa.Table, written: TableSchema) -> pa.Table:
         """Records in the last shape. TableFailed: some were written in another shape than their position says."""
-        if not self.begins:
+        if not self.begins and self.kept is None:
             return rows
         parts = []
         for step in self._steps():
@@ -51,7 +53,7 @@ class Shapes:
 
     def reshape_in_spark(self, rows: DataFrame, written: TableSchema) -> list[DataFrame]:
         """The same of a frame, in parts; none where it has no rows, which may be of a shape from before."""
-        if not self.begins:
+        if not self.begins and self.kept is None:
             return [rows] if _fields(written) == _fields(self.last) or not rows.isEmpty() else []
         parts = []
         for step in self._steps():
@@ -65,7 +67,8 @@ class Shapes:
     def _steps(self) -> Iterator[_Step]:
         edges = [None, *self.begins, None]
         for place, shape in enumerate(self.shapes):
-            yield _Step(shape, reached(self.shapes[place:]), edges[place], edges[place + 1])
+            to = without_defaults(self.kept) if self.kept is not None else reached(self.shapes[place:])
+            yield _Step(shape, to, edges[place], edges[place + 1])
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,19 @@ class _Step:
         if self.begin is not None:
             inside &= ~_before_in_spark(self.begin)
         return inside if self.end is None else inside & _before_in_spark(self.end)
+
+
+def without_defaults(schema: TableSchema) -> TableSchema:
+    """With NULL where rows lack a column."""
+    return replace(schema, columns=tuple(replace(column, missing=None) for column in schema.columns))
+
+
+def copied_as(rows: pa.Table, of: TableSchema, to: TableSchema) -> pa.Table:
+    """Copied rows, with the one column `row`, in the shape that their mirror keeps."""
+    if of == to:
+        return rows
+    chunks = [_image(chunk, of, without_defaults(to)) for chunk in rows["row"].chunks]
+    return pa.table({"row": pa.chunked_array(chunks)}) if chunks else rows
 
 
 def plain_default(column: Column) -> Any:  # noqa: ANN401 -- any type of the type table

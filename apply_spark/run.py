@@ -25,11 +25,13 @@ from apply_spark.commands import CommandReader, first_command_of
 from apply_spark.config import ApplyConfig, Ends
 from apply_spark.errors import TablesHeld
 from apply_spark.history import history, unreached
-from apply_spark.micro_batch import Applier
+from apply_spark.joining import adapted
+from apply_spark.micro_batch import Applier, Parts
 from apply_spark.opened import Opened, made_parts, opened, wait_for_capture
 from apply_spark.progress import Progress, TableProgress
 from apply_spark.reach import log_end, log_of, without_copies
 from apply_spark.read import kafka_options
+from apply_spark.showing import Showing
 from schemas.checkpoint import COMPLETES, Checkpoint
 from schemas.errors import LogError, PenstockError
 from schemas.lsn import NOWHERE
@@ -65,7 +67,7 @@ def _query_until(stop: threading.Event, config: ApplyConfig, here: Opened) -> No
     topics = Topics(config.pipeline)
     with ExitStack() as stack:
         parts = stack.enter_context(made_parts(config, here))
-        begin, stored = _begin(here.kafka, topics, here.stored)
+        begin, stored = _begin(here, topics, parts)
         checkpoints = Tail(config.kafka, topics.checkpoints, begin)
         stack.callback(checkpoints.close)
         first_command = first_command_of(here.kafka, topics.control, stored)
@@ -229,29 +231,36 @@ def _query_error(error: PySparkException | None) -> LogError:
     return QueryFailed(f"Spark's query ended: {(text.strip().splitlines() or ['no reason given'])[0][:300]}")
 
 
-def _without_copies(kafka: KafkaLog, topics: Topics, first: int) -> Progress | None:
+def _without_copies(kafka: KafkaLog, topics: Topics, first: int, showing: Showing) -> Progress | None:
     """A new destination, where retention has cut the log: tables of which no copy is left are known, and held."""
     told = history(log_of(kafka, topics, log_end(kafka, topics)))
-    reasons = without_copies(kafka, topics, told) if told is not None else {}
+    found = without_copies(kafka, topics, told) if told is not None else {}
+    reasons = {table: reason for table, reason in found.items() if showing.selects(table)}
     if told is None or not reasons:
         return None
     for table, reason in reasons.items():
         log.error("table cannot be filled", table=str(table), error=reason, solution=f"penstock resync {table}")
     tables = {table: unreached(table, reason, first) for table, reason in reasons.items()}
-    return Progress(told.log_id, NOWHERE, None, first, 0, tables)
+    return Progress(told.log_id, NOWHERE, None, first, 0, tables, showing=showing.told)
 
 
-def _begin(kafka: KafkaLog, topics: Topics, stored: Progress | None) -> tuple[int, Progress | None]:
+def _begin(here: Opened, topics: Topics, parts: Parts) -> tuple[int, Progress | None]:
     """The first checkpoint record to read. Offsets are hints: topics that were recreated are read from their beginning.
 
     They were not if the log of the destination is the oldest there, or stands at the destination's place: before it may
     lie the log of a source that was replaced."""
-    topic = topics.checkpoints
+    kafka, stored, topic = here.kafka, here.stored, topics.checkpoints
     first = kafka.begins([topic])[topic][0]
     if stored is None:
-        return first, _without_copies(kafka, topics, first) if first > 0 else None
+        return first, _without_copies(kafka, topics, first, parts.showing) if first > 0 else None
     place, end = max(first, stored.log_offset - 1), kafka.ends([topic])[topic][0]
     found = [*kafka.read(topic, first, min(first + 1, end)), *kafka.read(topic, place, min(place + 2, end))]
     same_log = any(Checkpoint.decode(record.value or b"").log_id == stored.log_id for record in found)
     begin = max(first, stored.log_offset) if same_log else first
-    return begin, replace(stored, log_offset=begin)
+    stored = replace(stored, log_offset=begin)
+    if not same_log:
+        return begin, stored
+    wanted = adapted(stored, parts.showing, parts.shape, kafka, topics)
+    if wanted is not stored:
+        here.destination.save_progress(wanted)
+    return begin, wanted

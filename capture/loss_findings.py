@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from capture.config import CaptureConfig
 from capture.findings import Catalog, Finding, Severity, text
-from capture.owned_publication import matching
 from capture.published_facts import TableFacts, table_facts
 from schemas.identifiers import OWN_SCHEMA, TableName
+from schemas.patterns import matching
 
 _NAMED_TABLES = 3
 _SCHEMAS_SINCE = 150_000

@@ -6,8 +6,6 @@ their root.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from typing import Any, LiteralString
 
 import psycopg
@@ -18,23 +16,12 @@ from psycopg.rows import tuple_row
 from capture.config import SourceConfig
 from capture.errors import PublicationTaken
 from schemas.identifiers import OWN_SCHEMA, PipelineName, PublicationName, TableName
+from schemas.patterns import matching
 
 _LOCK_TIMEOUT = "2s"
 """A table that somebody has locked is added at a later look; nobody queues behind us."""
 
 log = structlog.get_logger(__name__)
-
-
-def matching(tables: Sequence[TableName], patterns: Sequence[str]) -> list[TableName]:
-    """Those that a pattern names, and none with `!` before it takes away. `*` stands for any text, `?` for one sign."""
-    wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
-    unwanted = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
-    return [
-        table
-        for table in tables
-        if any(fnmatchcase(str(table), pattern) for pattern in wanted)
-        and not any(fnmatchcase(str(table), pattern) for pattern in unwanted)
-    ]
 
 
 def keep_publication(session: psycopg.Connection[Any], pipeline: PipelineName, source: SourceConfig) -> None:

@@ -115,8 +115,9 @@ def _further_option(name: str, data: Mapping[str, Any]) -> tuple[str, ...] | Non
 
 
 def _value(text: str, path: tuple[str, ...], model: type[BaseModel]) -> str | dict[str, str]:
-    section = as_model(section_type(model.model_fields[path[0]].annotation))
-    field = section.model_fields.get(path[1]) if section is not None else None
+    inner = section_type(model.model_fields[path[0]].annotation)
+    section = as_model(get_args(inner)[1]) if get_origin(inner) is dict else as_model(inner)
+    field = section.model_fields.get(path[-1]) if section is not None else None
     if field is None or get_origin(field.annotation) is not dict:
         return text
     value = json.loads(text)

@@ -52,7 +52,7 @@ def changes(before: TableSchema, after: TableSchema) -> list[SchemaChange] | Non
         (before.id, before.name, before.identity) != (after.id, after.name, after.identity)
         or 0 in old.keys() | new.keys()
         or {column.number for column in before.key} != {column.number for column in after.key}
-        or not all(_same_values(old[number], new[number]) for number in kept)
+        or not all(same_values(old[number], new[number]) for number in kept)
         or not all(number > before.width > 0 for number in new.keys() - kept)  # else it was there, and not published
         or [*_in_order(before, kept), *sorted(new.keys() - kept)] != [column.number for column in after.columns]
     ):
@@ -83,7 +83,7 @@ def _in_order(schema: TableSchema, numbers: AbstractSet[int]) -> list[int]:
     return [column.number for column in schema.columns if column.number in numbers]
 
 
-def _same_values(before: Column, after: Column) -> bool:
+def same_values(before: Column, after: Column) -> bool:
     """A length may change, of a type where it says nothing about how a value is written."""
     return (before.type_oid, before.delimiter) == (after.type_oid, after.delimiter) and (
         before.modifier == after.modifier or before.type_oid == _VARCHAR

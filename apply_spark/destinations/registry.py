@@ -12,6 +12,7 @@ from apply_spark.destination import Connector, Destination
 from apply_spark.errors import DestinationNotInstalled
 from schemas.errors import ConfigError
 from schemas.identifiers import DestinationName
+from schemas.settings import closest
 
 GROUP = "penstock.destinations"
 
@@ -23,8 +24,15 @@ def installed() -> dict[str, EntryPoint]:
 def make_destination(name: DestinationName, config: DestinationConfig) -> Destination:
     """Builds `[destinations.NAME]`; the destination itself refuses options that it does not know."""
     entry = _entry(name, config)
-    with _told(entry):
-        destination: Destination = entry.load()(name, config.options)
+    try:
+        with _told(entry):
+            destination: Destination = entry.load()(name, config.options)
+    except ConfigError as error:
+        near = [(key, closest(key, list(type(config).model_fields))) for key in config.options]
+        hints = [f"{key}: did you mean {meant}?" for key, meant in near if meant is not None and key in error.reason]
+        if hints:
+            raise ConfigError("; ".join([error.reason, *hints]), solution=error.solution) from None
+        raise
     return destination
 
 

@@ -8,7 +8,6 @@ import structlog
 
 from capture.checkpoints import LogPlace
 from capture.config import CaptureConfig, CopyMode
-from capture.owned_publication import matching
 from capture.publication import PublishedTable
 from capture.registrar import Registrar
 from capture.table_sync.copier import TableJob
@@ -19,6 +18,7 @@ from capture.table_sync.ranges import CopyRange, divide
 from capture.table_sync.resume import Interrupted, remembered, why_begin_again, why_lost
 from schemas.checkpoint import CopyStarted
 from schemas.identifiers import LogId
+from schemas.patterns import matching
 from schemas.topics import Topics
 from stores.kafka_log import KafkaLog, TopicExists
 from stores.state import TableCopy

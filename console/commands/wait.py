@@ -12,7 +12,7 @@ from console.config import DEFAULT_FILE, Config, load
 from console.output import stderr
 from console.waiting import Held, wait_until_there
 from schemas.errors import SourceError
-from schemas.identifiers import TableName
+from schemas.identifiers import DestinationName, TableName
 from schemas.lsn import Lsn
 from schemas.phases import Errored
 from stores.kafka_log import KafkaLog
@@ -25,11 +25,12 @@ def _lsn(text: str) -> Lsn:
         raise typer.BadParameter(str(error)) from None
 
 
-def _published(pipeline: Config) -> list[TableName]:
+def _published(pipeline: Config, name: DestinationName) -> list[TableName]:
     """The tables that the destination must know; none where the source does not answer, which is no reason to fail."""
     try:
         with connect(pipeline.source) as connection:
-            return published_names(connection, pipeline.source.publication)
+            names = published_names(connection, pipeline.source.publication)
+            return [table for table in names if pipeline.destinations[name].selects(table)]
     except SourceError as error:
         stderr().print(f"warning: {error.reason}")
         return []
@@ -52,7 +53,7 @@ def wait(
     name = pipeline.live_destination_named(destination)
     with KafkaLog(pipeline.kafka) as log:
         feedback = wait_until_there(
-            log, pipeline.pipeline, name, lsn, timeout, held=Held.PASSED_OVER, tables=_published(pipeline)
+            log, pipeline.pipeline, name, lsn, timeout, held=Held.PASSED_OVER, tables=_published(pipeline, name)
         )
     for report in feedback.tables:
         if isinstance(report.phase, Errored):

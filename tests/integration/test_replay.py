@@ -272,3 +272,15 @@ def test_an_interrupted_replay_goes_on_to_its_own_end_only(
             replayed(past, spark, name, past.moments["truncated"].lsn, missing)  # in the same window
         replayed(past, spark, name, until, missing)  # nothing is left to do
         assert_as_of(path, past.moments[bound])
+
+
+def test_a_replay_fills_the_tables_that_are_selected_as_they_are_to_be_shown(past: Past, spark: SparkSession) -> None:
+    name = f"d{secrets.token_hex(3)}"
+    path = add_duckdb(
+        past.pipeline, name, REPLAYED, 'tables = ["public.bag"]', 'columns = { "public.bag.note" = "null" }'
+    )
+
+    progress = replayed(past, spark, name)
+
+    assert set(progress.tables) == {BAG}
+    assert contents(path, "bag") == sorted((row[0], None) for row in past.moments["end"].rows["bag"])

@@ -90,6 +90,16 @@ def test_a_new_copy_begins_the_table_anew_and_leaves_the_others_alone() -> None:
     assert level == {ITEMS}
 
 
+def test_the_shape_of_the_mirror_is_remembered_until_it_has_another_one() -> None:
+    again = replace(STARTED, schema_id=SchemaId(7), generation=Lsn(210))
+
+    first, _ = after((STARTED,), a_table())
+    second, _ = after((STARTED, again), a_table())
+    never, _ = after((STARTED, again))
+
+    assert [each[ORDERS].mirrored for each in (first, second, never)] == [5, 5, None]
+
+
 def test_a_table_that_stands_past_the_interval_took_its_markers_in_already() -> None:
     changed = SchemaChanged(ORDERS, Position(Lsn(200), 0), SchemaId(6), rewrite=False)
     past = replace(a_table(), log_offset=11, lsn=Lsn(250), schema_id=SchemaId(6))
@@ -123,8 +133,8 @@ def test_the_end_of_another_generations_copy_is_not_this_ones(tables: tuple[Tabl
 def test_a_change_of_shape_holds_the_table_unless_its_copy_is_newer(at: int, *, held: bool) -> None:
     tables, level = after((SchemaChanged(ORDERS, Position(Lsn(at), 0), SchemaId(6), rewrite=True),), a_table())
 
-    expected = replace(a_table(), phase=Init(), generation=NOWHERE, copy_end=None) if held else a_table()
-    assert tables[ORDERS] == expected
+    waiting = replace(a_table(), phase=Init(), generation=NOWHERE, copy_end=None, mirrored=SchemaId(5))
+    assert tables[ORDERS] == (waiting if held else a_table())
     assert level == (set() if held else {ORDERS})
 
 
@@ -167,7 +177,7 @@ def test_a_table_that_capture_stopped_is_errored_unless_its_copy_is_newer(at: in
     tables, level = after((TableErrored(ORDERS, Position(Lsn(at), 3), "why", "what to do"),), a_table())
 
     errored = Errored("why", "what to do", Retry.MANUAL, 1, Init())
-    stopped = replace(a_table(), phase=errored, generation=NOWHERE, copy_end=None)
+    stopped = replace(a_table(), phase=errored, generation=NOWHERE, copy_end=None, mirrored=SchemaId(5))
     assert tables[ORDERS] == (stopped if held else a_table())
     assert level == (set() if held else {ORDERS})
 

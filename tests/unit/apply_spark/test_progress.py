@@ -175,3 +175,13 @@ def test_changed_tables_replace_those_of_their_name_and_nothing_else() -> None:
 
 def test_a_fresh_destination_holds_nothing() -> None:
     assert Progress.fresh(LogId("log")) == Progress(LogId("log"), Lsn(0), None, 0, 0, {})
+
+
+def test_what_is_shown_and_other_names_and_shapes_come_back_as_they_were_stored() -> None:
+    table = replace(a_table(), mirrored=SchemaId(9), source=TableName("public", "source"))
+    other = replace(a_table(), table=TableName("public", "showing"))
+    progress = replace(a_progress(table, other), showing='{"tables":["*"]}')
+
+    head, tables = progress.stored()
+
+    assert Progress.restored(tuple(head), tables[2]) == progress

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from capture.owned_publication import matching
 from schemas.identifiers import TableName
+from schemas.patterns import matching
 
 TABLES = [TableName("public", "orders"), TableName("public", "audit"), TableName("shop", "orders")]
 
