@@ -20,7 +20,7 @@ from schemas.pg_types.pg_type import PgType
 from schemas.pg_types.registry import SCALARS, TYPES, pg_type
 from schemas.table import Column, TableSchema
 from stores.schema_topic import RegisteredSchema
-from tests.contract.destination_places import DeltaPlace, Place
+from tests.contract.destination_places import DeltaPlace, IcebergPlace, Place
 from tests.support.builders import INT8, a_column, a_table
 from tests.support.frames import a_frame
 
@@ -115,23 +115,23 @@ def _an_array(element: PgType, samples: tuple[Sample, ...]) -> Sample:
 ARRAYS = tuple(_an_array(each, SAMPLES) for each in SCALARS if each.oid in {sample.type_oid for sample in SAMPLES})
 
 
-def _is_of_delta(sample: Sample) -> bool:
-    """Delta has the years 1 to 9999."""
+def _is_of_spark(sample: Sample) -> bool:
+    """Delta and Iceberg have the years 1 to 9999."""
     epoch = date(1970, 1, 1).toordinal()
     first, end = date.min.toordinal() - epoch, date.max.toordinal() + 1 - epoch
     unit = {DATE: 1, TIMESTAMP: 86_400_000_000, TIMESTAMPTZ: 86_400_000_000}.get(sample.type_oid)
     return unit is None or first * unit <= pg_type(sample.type_oid).parse(sample.text) < end * unit
 
 
-OF_DELTA = tuple(sample for sample in SAMPLES if _is_of_delta(sample))
-ARRAYS_OF_DELTA = tuple(_an_array(TYPES[array.type_oid].element or TYPES[25], OF_DELTA) for array in ARRAYS)
+OF_SPARK = tuple(sample for sample in SAMPLES if _is_of_spark(sample))
+ARRAYS_OF_SPARK = tuple(_an_array(TYPES[array.type_oid].element or TYPES[25], OF_SPARK) for array in ARRAYS)
 
 
 def held_at(place: Place, samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
     """Those samples of all that the place holds."""
-    if not isinstance(place, DeltaPlace):
+    if not isinstance(place, DeltaPlace | IcebergPlace):
         return samples
-    return OF_DELTA if samples is SAMPLES else ARRAYS_OF_DELTA
+    return OF_SPARK if samples is SAMPLES else ARRAYS_OF_SPARK
 
 
 def a_table_of(samples: tuple[Sample, ...], *, key: bool) -> TableSchema:

@@ -16,6 +16,7 @@ from tests.contract.destination_places import (
     PLACES,
     DeltaPlace,
     DuckDbPlace,
+    IcebergPlace,
     Place,
     PostgresPlace,
     a_progress,
@@ -109,7 +110,7 @@ def test_what_rows_miss_is_held_as_a_copied_value_is_in_every_type(
     kind: str, request: pytest.FixtureRequest, spark: SparkSession
 ) -> None:
     place = make_place(kind, request)
-    assert isinstance(place, DuckDbPlace | PostgresPlace | DeltaPlace)
+    assert isinstance(place, DuckDbPlace | PostgresPlace | DeltaPlace | IcebergPlace)
     samples = (*held_at(place, SAMPLES), *held_at(place, ARRAYS))
     after = a_table_of(samples, key=True)
     columns = [
