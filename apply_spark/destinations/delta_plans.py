@@ -62,4 +62,3 @@ class DeltaPlans:
 
     def _list(self, scala: Any) -> list[Any]:  # noqa: ANN401
         return list(self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(scala))
-

@@ -6,7 +6,6 @@ compare-and-set of the destination.
 
 from __future__ import annotations
 
-
 import stamina
 from py4j.protocol import Py4JJavaError
 from pyspark.sql.types import StringType, StructField, StructType

@@ -29,13 +29,11 @@ def refusals(schema: TableSchema) -> Iterator[None]:
     the catalog, is about all of them."""
     try:
         yield
-    except (Py4JJavaError, PySparkException, Moved) as error:
+    except Moved:
+        raise _locked(schema) from None
+    except (Py4JJavaError, PySparkException) as error:
         if is_conflict(error):
-            raise DestinationLocked(
-                f"Other commits keep coming to the mirror of {schema.name}.",
-                solution="Let maintenance end, and let nobody else write to a mirror.",
-            ) from None
-        assert isinstance(error, Py4JJavaError | PySparkException)  # noqa: S101 -- the other one is a conflict
+            raise _locked(schema) from None
         if isinstance(error, AnalysisException) or _CHANGED & set(java_causes(error)):
             raise TableFailed(
                 schema.name,
@@ -56,3 +54,10 @@ def is_conflict(error: Exception) -> bool:
     if isinstance(error, Moved):
         return True
     return isinstance(error, Py4JJavaError | PySparkException) and bool(_CONFLICTS & set(java_causes(error)))
+
+
+def _locked(schema: TableSchema) -> DestinationLocked:
+    return DestinationLocked(
+        f"Other commits keep coming to the mirror of {schema.name}.",
+        solution="Let maintenance end, and let nobody else write to a mirror.",
+    )

@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import SparkSession
 
 from apply_spark.destination import Alteration, Batch
-from apply_spark.destinations import spark_mirrors
+from apply_spark.destinations import iceberg_plans, spark_mirrors
 from apply_spark.destinations.iceberg import IcebergDestination
 from apply_spark.destinations.iceberg_mirror import IcebergMirror
 from apply_spark.destinations.iceberg_table import Table, Transaction
@@ -245,8 +245,8 @@ def test_a_new_column_with_a_default_is_whole_or_not_there_whenever_apply_crashe
     fill(lake, spark, PLAIN, (1, "a"), (2, "b"))
     lake.save_progress(a_progress(50, PLAIN))
     whole = Batch((changes(spark, after, gone(1)),), a_progress(90, after), (altered(PLAIN, after),))
-    with monkeypatch.context() as patched, pytest.raises(Crash):
-        once_before(patched, Table, "stage", crash)
+    once_before(monkeypatch, Table, "stage", crash)
+    with pytest.raises(Crash):
         lake.write_events(whole)
     assert [tuple(row) for row in place.frame(PLAIN).select("id", "note").collect()] == [(1, "a"), (2, "b")]
 
@@ -362,11 +362,13 @@ def lives_through_a_crash(place: IcebergPlace, spark: SparkSession, monkeypatch:
     assert found == [before.with_tables(batch.progress.tables[ORDERS.name])]
     assert place.rows(EVENTS) == [("x", 1), ("x", 1)]
     successor.write_events(Batch(batch.tables[1:], batch.progress))
-    for number in range(60):  # snapshots of old plans are removed meanwhile
+    monkeypatch.setattr(iceberg_plans, "_EXPIRE_EVERY", 2)
+    for number in range(4):
         successor.save_progress(a_progress(101 + number, ORDERS, EVENTS))
+    assert spark.sql(f"select * from `{place.name}`.penstock.`{place.name}`.snapshots").count() <= 2
     assert sorted(place.rows(ORDERS)) == [(1, "two", 1), (2, "one", 2)]
     assert place.rows(EVENTS) == [("x", 1)]
-    assert place.opened().startup() == a_progress(160, ORDERS, EVENTS)
+    assert place.opened().startup() == a_progress(104, ORDERS, EVENTS)
 
 
 def test_a_jdbc_catalog_on_postgres_keeps_the_promises(

@@ -105,9 +105,9 @@ class _Handlers:
             case _:  # metrics
                 return ""
 
-    def _read(self, name: str, body: str) -> Any:
+    def _read(self, name: str, body: str) -> Any:  # noqa: ANN401 -- objects of the JVM
         loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
         return self._mapper.readValue(body, loader.loadClass(f"{_REQUESTS}{name}"))
 
-    def _told(self, response: Any) -> str:
+    def _told(self, response: Any) -> str:  # noqa: ANN401
         return str(self._mapper.writeValueAsString(response))
