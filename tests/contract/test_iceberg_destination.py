@@ -182,8 +182,16 @@ def test_an_apply_that_was_replaced_writes_nothing(
     assert place.opened().startup() == a_progress(2, ORDERS)
 
 
-@pytest.mark.parametrize("frozen", ["after its plan", "before its commit", "in its commit"])
-@pytest.mark.parametrize("what", ["merge", "replace", "alter"])
+@pytest.mark.parametrize(
+    ("what", "frozen"),
+    [
+        ("merge", "after its plan"),
+        ("merge", "before its commit"),
+        ("merge", "in its commit"),
+        ("replace", "in its commit"),
+        ("alter", "in its commit"),
+    ],
+)
 def test_an_apply_that_was_frozen_and_replaced_writes_nothing_when_it_wakes(
     place: IcebergPlace,
     lake: IcebergDestination,
