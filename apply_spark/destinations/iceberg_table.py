@@ -43,7 +43,10 @@ class Catalog:
         self.spark = spark
         self.name = name
         self.jvm = jvm(spark)
-        self._java = jvm_session(spark).sessionState().catalogManager().catalog(name).icebergCatalog()
+        session = jvm_session(spark)
+        # Spark looks for the settings of a catalog in the session of the thread, which a new thread does not have.
+        self.jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
+        self._java = session.sessionState().catalogManager().catalog(name).icebergCatalog()
 
     def table(self, namespace: str, name: str) -> Table | None:
         """As it is now."""

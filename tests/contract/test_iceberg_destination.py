@@ -14,7 +14,7 @@ from apply_spark.destination import Alteration, Batch
 from apply_spark.destinations import iceberg_plans, spark_mirrors
 from apply_spark.destinations.iceberg import IcebergDestination
 from apply_spark.destinations.iceberg_mirror import IcebergMirror
-from apply_spark.destinations.iceberg_table import Table, Transaction
+from apply_spark.destinations.iceberg_table import Catalog, Table, Transaction
 from apply_spark.errors import DestinationTaken, TableFailed
 from apply_spark.progress import Progress
 from console.local_stack.postgres import LocalPostgres
@@ -373,7 +373,9 @@ def lives_through_a_crash(place: IcebergPlace, spark: SparkSession, monkeypatch:
     monkeypatch.setattr(iceberg_plans, "_EXPIRE_EVERY", 2)
     for number in range(4):
         successor.save_progress(a_progress(101 + number, ORDERS, EVENTS))
-    assert spark.sql(f"select * from `{place.name}`.penstock.`{place.name}`.snapshots").count() <= 2
+    plans = Catalog(spark, place.name).table("penstock", place.name)
+    assert plans is not None
+    assert len(list(plans._table.snapshots())) <= 2
     assert sorted(place.rows(ORDERS)) == [(1, "two", 1), (2, "one", 2)]
     assert place.rows(EVENTS) == [("x", 1)]
     assert place.opened().startup() == a_progress(104, ORDERS, EVENTS)
