@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from apply_spark.destinations.delta_types import DeltaType, delta_type
 from apply_spark.destinations.duckdb_types import DuckDbType, duckdb_type
+from apply_spark.destinations.spark_types import SparkType, spark_type
 from schemas.envelope import plain
 from schemas.pg_types.pg_type import AvroType
 from schemas.pg_types.registry import SCALARS, pg_type
@@ -30,11 +30,13 @@ numbers and text. "Text" is what Postgres prints under `DateStyle = ISO`, `Inter
 
 """
 _ARRAYS = """
+The types of Delta and Iceberg have the names of Spark. Iceberg has no `smallint`: it is an `int` there.
+
 ## Arrays
 
 An array of any type is `["null", {"type": "array", "items": ["null", T]}, "string"]`:
 
-| value | in Avro | in Spark | in DuckDB, Delta |
+| value | in Avro | in Spark | in DuckDB, Delta, Iceberg |
 |---|---|---|---|
 | one dimension from index 1 on, with NULLs, or empty | the array | `member0` of a struct | `T[]`, `array<T>` |
 | more dimensions, other bounds (`[0:1]={1,2}`) | the literal, as string | `member1` | refused: the table stops |
@@ -61,29 +63,29 @@ publication, then run `penstock resync TABLE`.
 | DuckDB type | has no place for |
 |---|---|
 """
-_DELTA = """
-## What Delta cannot hold
+_LAKES = """
+## What Delta and Iceberg cannot hold
 
-| Delta type | has no place for |
+| type | has no place for |
 |---|---|
 """
 
 
 def reference() -> str:
     """The whole page."""
-    unheld = ["".join(_unheld(held_type)) for held_type in (duckdb_type, delta_type)]
-    return _HEAD + "".join(_scalars()) + _ARRAYS + unheld[0] + _DELTA + unheld[1]
+    unheld = ["".join(_unheld(held_type)) for held_type in (duckdb_type, spark_type)]
+    return _HEAD + "".join(_scalars()) + _ARRAYS + unheld[0] + _LAKES + unheld[1]
 
 
 def _scalars() -> Iterator[str]:
-    yield "| Postgres | Avro | Spark | DuckDB | Delta | notes |\n|---|---|---|---|---|---|\n"
+    yield "| Postgres | Avro | Spark | DuckDB | Delta, Iceberg | notes |\n|---|---|---|---|---|---|\n"
     for known in (*SCALARS, pg_type(0)):
         column = Column("c", known.oid, known.name)
-        types = f"`{_spark(known.avro)}` | `{duckdb_type(column).name}` | `{delta_type(column).name}`"
+        types = f"`{_spark(known.avro)}` | `{duckdb_type(column).name}` | `{spark_type(column).name}`"
         yield f"| `{known.name}` | {_avro(known.avro)} | {types} | {known.note} |\n"
 
 
-def _unheld(held_type: Callable[[Column], DuckDbType | DeltaType]) -> Iterator[str]:
+def _unheld(held_type: Callable[[Column], DuckDbType | SparkType]) -> Iterator[str]:
     numeric = Column("c", 1700, "numeric", (10 << 16 | 2) + 4)
     types = [held_type(numeric), *(held_type(Column("c", known.oid, known.name)) for known in SCALARS)]
     yield from (f"| `{held.name}` | {held.unheld} |\n" for held in types if held.unheld)

@@ -13,7 +13,9 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from apply_spark.config import ApplyConfig, ApplyTuning, DestinationConfig
+from apply_spark.destination import Connector
 from apply_spark.destinations.delta import DeltaDestination
+from apply_spark.destinations.iceberg import IcebergDestination
 from apply_spark.session import spark_session
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
@@ -31,6 +33,9 @@ os.environ["SPARK_SUBMIT_OPTS"] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 settings.register_profile("penstock", deadline=None)
 settings.load_profile("penstock")
 
+_DELTA, _ICEBERG = DeltaDestination.connector, IcebergDestination.connector
+_ALL = Connector((*_DELTA.jars, *_ICEBERG.jars), {**_DELTA.settings, **_ICEBERG.settings})
+"""What any destination needs of Spark."""
 MakePipeline = Callable[..., Pipeline]
 Servers = tuple[LocalPostgres, LocalKafka, SparkSession]
 
@@ -64,7 +69,7 @@ def spark() -> Iterator[SparkSession]:
         destination=DestinationConfig(type="memory"),
         kafka=KafkaConfig(bootstrap_servers="none:1"),
         tuning=ApplyTuning(master="local[2]"),
-        runtime=spark_runtime(DeltaDestination.connector),  # all that any destination needs
+        runtime=spark_runtime(_ALL),
     )
     session = spark_session(config)
     yield session

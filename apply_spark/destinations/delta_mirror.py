@@ -1,4 +1,4 @@
-"""One Delta table, by its log: what Delta's SQL has no word for.
+"""One Delta table, by Spark and by its log, where Delta's SQL has no word for something.
 
 A table keeps, for each application that writes to it, the number that the last commit gave (`txnVersion`), over
 OPTIMIZE, VACUUM and the cleaning of its log. A commit that has looked at that number fails if another commit changes it
@@ -9,19 +9,33 @@ things: who writes (the owner, higher with every start of apply) and what was wr
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import stamina
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DataType, StructField
+from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
+from pyspark.sql.types import DataType, StructField, StructType
 
 from apply_spark.destinations.delta_refusals import is_conflict
-from apply_spark.destinations.delta_types import delta_type
+from apply_spark.destinations.plans import taken
+from apply_spark.destinations.spark_changes import merge
+from apply_spark.destinations.spark_jvm import jvm, jvm_session
+from apply_spark.destinations.spark_mirror import How, Mark, Ready, Shape
+from apply_spark.destinations.spark_types import quoted, spark_type
 from apply_spark.errors import DestinationTaken
 from schemas.lsn import NOWHERE, Lsn
 from schemas.table import Column
 
+_PROPERTIES = {
+    "delta.columnMapping.mode": "name",  # any name, and columns that are renamed or dropped
+    "delta.enableDeletionVectors": "true",  # a change of few rows rewrites no file
+    "delta.feature.timestampNtz": "supported",
+    "delta.checkpointInterval": "50",  # of Delta's log: each costs as much as a small merge
+}
+_APPLICATION = "spark.databricks.delta.write.txnAppId"
+_VERSION = "spark.databricks.delta.write.txnVersion"
 _ATTEMPTS = 5
 _PLAN_BITS = 40
 _COLUMN, _SINCE = "penstock.column", "penstock.since"
@@ -29,49 +43,25 @@ _COLUMN, _SINCE = "penstock.column", "penstock.since"
 which the batch led that gave the mirror its shape."""
 
 
-class Mark(NamedTuple):
-    """What a commit leaves in its table: which apply made it, and by which plan."""
-
-    owner: int
-    plan: int
-
-    @property
-    def version(self) -> int:
-        return self.owner << _PLAN_BITS | self.plan
-
-    @classmethod
-    def of(cls, version: int) -> Mark:
-        return cls(version >> _PLAN_BITS, version & (1 << _PLAN_BITS) - 1)
-
-
-class Shape(NamedTuple):
-    """The columns of the source that a mirror has, under the names that they have there, and since when."""
-
-    columns: tuple[Column, ...]
-    since: Lsn
-
-
-class Mirror:
-    """The table at a path. It need not be there."""
+class DeltaMirror:
+    """The table at a path."""
 
     def __init__(self, spark: SparkSession, path: str, application: str) -> None:
-        self.path = path
-        self.application = application
+        self._path = path
+        self._application = application
         self._spark = spark
 
     def frame(self) -> DataFrame:
-        return self._spark.read.format("delta").load(self.path)
+        return self._spark.read.format("delta").load(self._path)
 
-    def is_there(self) -> bool:
-        """Whether there is a table, whoever made it."""
-        return int(self._begun().readVersion()) >= 0
+    def is_foreign(self) -> bool:
+        transaction = self._begun()
+        return int(transaction.readVersion()) >= 0 and self._mark(transaction) is None
 
     def mark(self) -> Mark | None:
-        """Of the last commit. None: no table is there, or none that this destination made."""
         return self._mark(self._begun())
 
     def shape(self) -> Shape | None:
-        """None: no table is there, or none that this destination made."""
         transaction = self._begun()
         if self._mark(transaction) is None:
             return None
@@ -82,8 +72,7 @@ class Mirror:
         )
 
     def fence(self, owner: int) -> Mark | None:
-        """Lets no owner before this one commit any more; the plan that the table holds stays, and is returned. A commit
-        that comes between look and commit makes this one fail, and is seen by the next look."""
+        """A commit that comes between look and commit makes this one fail, and is seen by the next look."""
         for attempt in stamina.retry_context(on=is_conflict, attempts=_ATTEMPTS):
             with attempt:
                 transaction = self._begun()
@@ -92,16 +81,27 @@ class Mirror:
                     self._commit(transaction, Mark(owner, found.plan))
         return found
 
-    def reshape(self, mark: Mark, shape: Shape) -> None:
-        """Gives it this shape: columns that it has, by their numbers, under their new names, then new ones, with NULL
-        in every row. One commit, and no file is touched."""
+    def make(self, shape: Shape, mark: Mark) -> None:
+        fields = [_field_of(column, shape.since) for column in shape.columns]
+        self._replace(shape, self._spark.createDataFrame([], StructType(fields)), mark)
+
+    def write(self, ready: Ready, mark: Mark) -> None:
+        if ready.how in (How.APPEND, How.OVERWRITE):
+            names = [column.name for column in ready.schema.columns]
+            rows = ready.rows.select(*[F.col(f"c{place}").alias(name) for place, name in enumerate(names)])
+            self._write(rows, ready.how, mark, {})
+        else:
+            self._merge(ready, mark)
+
+    def reshape(self, shape: Shape, mark: Mark) -> None:
+        """No file is touched."""
         transaction = self._begun()
         found = self._mark(transaction)
         if found is None or found >= mark:
-            raise DestinationTaken(f"Another apply has written to {self.path}.")
+            raise taken(self._path)
         metadata = transaction.metadata()
         has = {_column_of(field).number: field for field in _fields(metadata) if _COLUMN in field["metadata"]}
-        fields = [_renewed(has.get(column.number), field_of(column, shape.since)) for column in shape.columns]
+        fields = [_renewed(has.get(column.number), _field_of(column, shape.since)) for column in shape.columns]
         schema = json.dumps({"type": "struct", "fields": fields})
         changed = metadata.copy(
             metadata.id(),
@@ -116,25 +116,64 @@ class Mirror:
         transaction.updateMetadata(changed, False)
         self._commit(transaction, mark)
 
+    def rewrite(self, shape: Shape, rows: Callable[[], DataFrame], mark: Mark) -> None:
+        self._replace(shape, rows(), mark)
+
+    # By Spark.
+
+    def _replace(self, shape: Shape, rows: DataFrame, mark: Mark) -> None:
+        fields = [_field_of(column, shape.since) for column in shape.columns]
+        columns = [F.col(quoted(each.name)).alias(each.name, metadata=each.metadata) for each in fields]
+        self._write(rows.select(*columns), How.OVERWRITE, mark, {"overwriteSchema": "true", **_PROPERTIES})
+
+    def _write(self, rows: DataFrame, how: How, mark: Mark, options: dict[str, str]) -> None:
+        writer = rows.write.format("delta").mode(how.value).options(**options)
+        writer.option("txnAppId", self._application).option("txnVersion", _version(mark)).save(self._path)
+        if self.mark() != mark:
+            raise self._dropped()
+
+    def _merge(self, ready: Ready, mark: Mark) -> None:
+        spark = ready.rows.sparkSession
+        spark.conf.set(_APPLICATION, self._application)
+        spark.conf.set(_VERSION, _version(mark))
+        try:
+            done = merge(ready, f"delta.{quoted(self._path)}")
+        finally:
+            spark.conf.unset(_APPLICATION)
+            spark.conf.unset(_VERSION)
+        if not done:
+            raise self._dropped()
+
+    def _dropped(self) -> DestinationTaken:
+        return DestinationTaken(
+            f"Another apply has written to {self._path}, or somebody removed the folder of its plans."
+        )
+
+    # By its log.
+
     def _begun(self) -> Any:  # noqa: ANN401 -- an object of the JVM
         log = jvm(self._spark).org.apache.spark.sql.delta.DeltaLog
-        return log.forTable(jvm_session(self._spark), self.path).startTransaction()
+        return log.forTable(jvm_session(self._spark), self._path).startTransaction()
 
     def _mark(self, transaction: Any) -> Mark | None:  # noqa: ANN401
-        version = transaction.txnVersion(self.application)
-        return Mark.of(version) if version >= 0 else None
+        version = transaction.txnVersion(self._application)
+        return Mark(version >> _PLAN_BITS, version & (1 << _PLAN_BITS) - 1) if version >= 0 else None
 
     def _commit(self, transaction: Any, mark: Mark) -> None:  # noqa: ANN401
         java = jvm(self._spark)
         delta = java.org.apache.spark.sql.delta
-        marked = delta.actions.SetTransaction(self.application, mark.version, java.scala.Option.empty())
+        marked = delta.actions.SetTransaction(self._application, _version(mark), java.scala.Option.empty())
         actions = java.scala.jdk.javaapi.CollectionConverters.asScala(java.java.util.List.of(marked)).toSeq()
         transaction.commit(actions, getattr(getattr(delta, "DeltaOperations$ManualUpdate$"), "MODULE$"))
 
 
-def field_of(column: Column, since: Lsn) -> StructField:
+def _version(mark: Mark) -> int:
+    return mark.owner << _PLAN_BITS | mark.plan
+
+
+def _field_of(column: Column, since: Lsn) -> StructField:
     """The column of a mirror that a column of the source becomes."""
-    kind = DataType.fromDDL(delta_type(column).name)
+    kind = DataType.fromDDL(spark_type(column).name)
     return StructField(column.name, kind, metadata={_COLUMN: json.dumps(asdict(column)), _SINCE: str(int(since))})
 
 
@@ -151,12 +190,3 @@ def _renewed(field: dict[str, Any] | None, new: StructField) -> dict[str, Any]:
 def _fields(metadata: Any) -> list[dict[str, Any]]:  # noqa: ANN401 -- an object of the JVM
     fields: list[dict[str, Any]] = json.loads(metadata.schemaString() or '{"fields": []}')["fields"]
     return fields
-
-
-def jvm(spark: SparkSession) -> Any:  # noqa: ANN401 -- what it has is known at run time
-    """Classes that Spark has loaded, by their names: PySpark has no other word for it."""
-    return spark._jvm  # noqa: SLF001
-
-
-def jvm_session(spark: SparkSession) -> Any:  # noqa: ANN401
-    return spark._jsparkSession  # noqa: SLF001

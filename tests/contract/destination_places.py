@@ -22,6 +22,7 @@ from apply_spark.destination import Destination
 from apply_spark.destinations.delta import DeltaDestination
 from apply_spark.destinations.duckdb import DuckDbDestination
 from apply_spark.destinations.ducklake import DuckLakeDestination, load_extension
+from apply_spark.destinations.iceberg import IcebergDestination
 from apply_spark.destinations.memory import MemoryDestination
 from apply_spark.destinations.postgres import PostgresDestination
 from console.local_stack.postgres import LocalPostgres
@@ -42,7 +43,7 @@ from destination_contract.tables import EVENTS, ITEMS, ORDERS
 from schemas.identifiers import DestinationName
 from schemas.table import TableSchema
 from schemas.topics import escaped
-from tests.contract.destination_types import is_of_delta
+from tests.contract.destination_types import is_of_spark
 
 __all__ = [
     "EVENTS",
@@ -56,6 +57,7 @@ __all__ = [
     "DuckDbPlace",
     "DuckLakePlace",
     "Event",
+    "IcebergPlace",
     "MemoryPlace",
     "Place",
     "PostgresPlace",
@@ -66,6 +68,7 @@ __all__ = [
     "copied",
     "fill",
     "gone",
+    "in_a_folder",
     "make_place",
     "quoted",
     "upsert",
@@ -172,12 +175,46 @@ class DeltaPlace:
         return [tuple(row) for row in self.frame(schema).collect()]
 
     def holds(self, sample: Sample) -> bool:
-        return is_of_delta(sample)
+        return is_of_spark(sample)
 
     def texts(self, schema: TableSchema) -> list[tuple[str | None, ...]]:
         """As Spark prints the values."""
         columns = [F.col(f"`{column.name}`").cast("string") for column in schema.columns]
         return [tuple(row) for row in self.frame(schema).select(*columns).collect()]
+
+
+class IcebergPlace:
+    """A catalog, read as any other user of Spark and Iceberg does. The session knows each by its name."""
+
+    def __init__(self, spark: SparkSession, name: str | None = None, **options: str) -> None:
+        self.name = DestinationName(name or f"lake_{secrets.token_hex(4)}")
+        self.options = options
+        self.spark = spark
+
+    def opened(self) -> IcebergDestination:
+        return IcebergDestination(self.name, self.options)
+
+    def frame(self, schema: TableSchema) -> DataFrame:
+        return self.spark.table(self.table(schema))
+
+    def table(self, schema: TableSchema) -> str:
+        return ".".join(f"`{part}`" for part in (self.name, *[escaped(part) for part in schema.name]))
+
+    def rows(self, schema: TableSchema) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in self.frame(schema).collect()]
+
+    def holds(self, sample: Sample) -> bool:
+        return is_of_spark(sample)
+
+    def texts(self, schema: TableSchema) -> list[tuple[str | None, ...]]:
+        """As Spark prints the values."""
+        columns = [F.col(f"`{column.name}`").cast("string") for column in schema.columns]
+        return [tuple(row) for row in self.frame(schema).select(*columns).collect()]
+
+
+def in_a_folder(folder: Path, spark: SparkSession, name: str | None = None) -> IcebergPlace:
+    """A Hadoop catalog."""
+    return IcebergPlace(spark, name, catalog="hadoop", warehouse=str(folder / "lake"))
 
 
 def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
@@ -190,13 +227,15 @@ def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
             return DuckDbPlace(request.getfixturevalue("tmp_path"))
         case "ducklake":
             return DuckLakePlace(request.getfixturevalue("tmp_path"))
+        case "iceberg":
+            return in_a_folder(request.getfixturevalue("tmp_path"), request.getfixturevalue("spark"))
         case _:
             return PostgresPlace(request.getfixturevalue("postgres"))
 
 
 FURTHER = pytest.mark.further
 """Of engines beside those that most tests use: `make test-destinations`."""
-_MOST, _FURTHER = ("memory", "duckdb"), ("delta", "ducklake", "postgres")
+_MOST, _FURTHER = ("memory", "duckdb"), ("delta", "ducklake", "iceberg", "postgres")
 NAMES = (*_MOST, *_FURTHER)
 PLACES = (*_MOST, *(pytest.param(name, marks=FURTHER) for name in _FURTHER))
 

@@ -19,16 +19,16 @@ from schemas.pg_types.registry import pg_type
 
 __all__ = [
     "ARRAYS",
-    "ARRAYS_OF_DELTA",
+    "ARRAYS_OF_SPARK",
     "NUMERIC_10_2",
-    "OF_DELTA",
+    "OF_SPARK",
     "SAMPLES",
     "Sample",
     "a_table_of",
     "comparable",
     "from_kafka",
     "held_at",
-    "is_of_delta",
+    "is_of_spark",
     "shown_by_duckdb",
 ]
 
@@ -54,13 +54,13 @@ def shown_by_duckdb(sample: Sample) -> str:
     return _SHOWN_BY_DUCKDB.get((sample.type_oid, sample.text), sample.text)
 
 
-def is_of_delta(sample: Sample) -> bool:
-    """Delta has the years 1 to 9999."""
+def is_of_spark(sample: Sample) -> bool:
+    """Delta and Iceberg have the years 1 to 9999."""
     epoch = date(1970, 1, 1).toordinal()
     first, end = date.min.toordinal() - epoch, date.max.toordinal() + 1 - epoch
     unit = {DATE: 1, TIMESTAMP: 86_400_000_000, TIMESTAMPTZ: 86_400_000_000}.get(sample.type_oid)
     return unit is None or first * unit <= pg_type(sample.type_oid).parse(sample.text) < end * unit
 
 
-OF_DELTA = tuple(sample for sample in SAMPLES if is_of_delta(sample))
-ARRAYS_OF_DELTA = arrays_of(OF_DELTA)
+OF_SPARK = tuple(sample for sample in SAMPLES if is_of_spark(sample))
+ARRAYS_OF_SPARK = arrays_of(OF_SPARK)

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from apply_spark.destination import Alteration, Batch
-from apply_spark.destinations import delta
+from apply_spark.destinations import spark_mirrors
 from apply_spark.destinations.delta import DeltaDestination
 from apply_spark.errors import DestinationTaken, TableFailed
 from apply_spark.progress import Progress
@@ -34,7 +34,7 @@ from tests.contract.destination_places import (
     gone,
     upsert,
 )
-from tests.contract.destination_types import ARRAYS_OF_DELTA, NUMERIC_10_2, OF_DELTA, Sample, a_table_of, from_kafka
+from tests.contract.destination_types import ARRAYS_OF_SPARK, NUMERIC_10_2, OF_SPARK, Sample, a_table_of, from_kafka
 from tests.support.builders import INT8, a_column, a_table
 
 pytestmark = pytest.mark.further
@@ -50,7 +50,7 @@ SHOWN = {
     "10000-01-01 00:00:00+14": "9999-12-31 10:00:00",
 }
 """How Spark prints what Postgres prints otherwise; before Java 19 it prints a digit more of the first number."""
-SINGLE = tuple(sample for sample in OF_DELTA if sample.modifier == -1 and sample.type_oid in TYPES)
+SINGLE = tuple(sample for sample in OF_SPARK if sample.modifier == -1 and sample.type_oid in TYPES)
 """What arrays are made of."""
 
 
@@ -85,7 +85,7 @@ def at(monkeypatch: pytest.MonkeyPatch, name: str, happens: Callable[[], None], 
             if left[0] == 0:
                 happens()
 
-    monkeypatch.setattr(delta, "failpoint", failpoint)
+    monkeypatch.setattr(spark_mirrors, "failpoint", failpoint)
 
 
 def crashed(monkeypatch: pytest.MonkeyPatch, name: str, lake: DeltaDestination, batch: Batch, passes: int = 1) -> None:
@@ -106,23 +106,23 @@ def shown(text: str) -> str:
 def test_values_of_every_type_read_as_in_postgres(
     place: DeltaPlace, lake: DeltaDestination, spark: SparkSession
 ) -> None:
-    table = a_table_of(OF_DELTA, key=True)
-    rows = from_kafka(spark, table, ["1", *(sample.text for sample in OF_DELTA)], ["2", *[None] * len(OF_DELTA)])
+    table = a_table_of(OF_SPARK, key=True)
+    rows = from_kafka(spark, table, ["1", *(sample.text for sample in OF_SPARK)], ["2", *[None] * len(OF_SPARK)])
     lake.drop_table_for_copy(table, a_progress(1, table))
 
     lake.write_table_rows(table, rows, a_progress(2, table))
 
     (_, *texts), (_, *nothing) = sorted(place.texts(table))
-    assert [text.replace("1.17549435", "1.1754944") for text in texts] == [shown(sample.text) for sample in OF_DELTA]
+    assert [text.replace("1.17549435", "1.1754944") for text in texts] == [shown(sample.text) for sample in OF_SPARK]
     assert set(nothing) == {None}
 
 
 def test_arrays_hold_the_same_items_as_the_columns_of_their_type(
     place: DeltaPlace, lake: DeltaDestination, spark: SparkSession
 ) -> None:
-    table = a_table_of(ARRAYS_OF_DELTA, key=True)
+    table = a_table_of(ARRAYS_OF_SPARK, key=True)
     scalars = replace(a_table_of(SINGLE, key=True), name=TableName("public", "scalars"))
-    for number, (schema, samples) in enumerate([(table, ARRAYS_OF_DELTA), (scalars, SINGLE)]):
+    for number, (schema, samples) in enumerate([(table, ARRAYS_OF_SPARK), (scalars, SINGLE)]):
         texts = ["1", *(sample.text for sample in samples)]
         lake.drop_table_for_copy(schema, a_progress(10 * number + 1, schema))
         lake.write_table_rows(schema, from_kafka(spark, schema, texts), a_progress(10 * number + 2, schema))

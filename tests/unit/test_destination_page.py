@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from apply_spark.destinations.delta_types import DeltaType, delta_type
 from apply_spark.destinations.duckdb_types import DuckDbType, duckdb_type
 from apply_spark.destinations.registry import installed
+from apply_spark.destinations.spark_types import SparkType, spark_type
 from console.local_stack import jars
 from schemas.pg_types.registry import SCALARS
 from schemas.table import Column
@@ -54,9 +54,9 @@ def test_every_option_of_a_destination_is_in_its_section(entry: EntryPoint) -> N
     assert [option for option in options if f"\n{option} = " not in section] == []
 
 
-@pytest.mark.parametrize(("name", "held_type"), [("duckdb", duckdb_type), ("delta", delta_type)])
+@pytest.mark.parametrize(("name", "held_type"), [("duckdb", duckdb_type), ("delta", spark_type)])
 def test_all_that_its_types_have_no_place_for_is_told(
-    name: str, held_type: Callable[[Column], DuckDbType | DeltaType]
+    name: str, held_type: Callable[[Column], DuckDbType | SparkType]
 ) -> None:
     numeric = Column("c", 1700, "numeric", (10 << 16 | 2) + 4)
     columns = [numeric, Column("c", 1009, "text[]"), *(Column("c", known.oid, known.name) for known in SCALARS)]
@@ -67,8 +67,11 @@ def test_all_that_its_types_have_no_place_for_is_told(
 
 
 def test_engines_have_the_versions_that_are_installed_in_tests() -> None:
-    delta = next(each["rev"] for each in json.loads(_ARTIFACTS.read_text())["delta"] if "delta-spark" in each["name"])
+    artifacts = json.loads(_ARTIFACTS.read_text())
+    delta = next(each["rev"] for each in artifacts["delta"] if "delta-spark" in each["name"])
+    iceberg = next(each["rev"] for each in artifacts["iceberg"] if "iceberg-spark" in each["name"])
 
+    assert ROWS["iceberg"][-1].startswith(f"Iceberg {iceberg} on Spark {version('pyspark')},")
     assert ROWS["delta"][-1].startswith(f"Delta {delta} on Spark {version('pyspark')},")
     assert ROWS["duckdb"][-1] == f"DuckDB {version('duckdb')}"
     assert f"DuckDB {version('duckdb')}" in ROWS["ducklake"][-1]

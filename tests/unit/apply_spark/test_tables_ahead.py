@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from apply_spark.config import ApplyTuning
 from apply_spark.destination import Batch, Destination, TableChanges
-from apply_spark.destinations.delta_plans import Plan
+from apply_spark.destinations.plans import Plan
 from apply_spark.errors import NotHeld, TableFailed
 from apply_spark.intervals import Interval
 from apply_spark.micro_batch import Applier, Parts

@@ -1,8 +1,9 @@
-"""How each Postgres type lives in Delta: a column type, and Spark's expressions for its value from Avro's plain one.
+"""How each Postgres type lives in a table that Spark writes, of Delta or of Iceberg: a column type, and Spark's
+expressions for its value from Avro's plain one.
 
-Delta has no infinite dates, no years outside 1 to 9999, no time of day, no unsigned numbers: a time is text, an oid a
-bigint, and what has no place is found by `fits` before anything is written. A numeric without precision, or with more
-than 38 digits, stays text: exact.
+Spark has no infinite dates, no years outside 1 to 9999 that every reader knows, no time of day, no unsigned numbers: a
+time is text, an oid a bigint, and what has no place is found by `fits` before anything is written. A numeric without
+precision, or with more than 38 digits, stays text: exact. Iceberg has no smallint, and makes an int of it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _NO_SUCH_DECIMAL = "NaN or an infinity"
 _NO_SUCH_LIST = "an array of more than one dimension, or one that does not begin at index 1"
 
 
-class DeltaType(NamedTuple):
+class SparkType(NamedTuple):
     """A column type, the expression for a value, whether a value has a place there, and what has none."""
 
     name: str
@@ -37,8 +38,8 @@ class DeltaType(NamedTuple):
     unheld: str = ""
 
 
-def _cast(name: str) -> DeltaType:
-    return DeltaType(name, lambda value: value.cast(name))
+def _cast(name: str) -> SparkType:
+    return SparkType(name, lambda value: value.cast(name))
 
 
 def _between(bounds: tuple[int, int]) -> Expression:
@@ -65,20 +66,20 @@ _TYPES = {
     "float4": _cast("float"),
     "float8": _cast("double"),
     "bytea": _cast("binary"),
-    "date": DeltaType("date", F.date_from_unix_date, _between(_DAYS), _NO_SUCH_DATE),
-    "time": DeltaType("string", _time),
-    "timestamp": DeltaType(
+    "date": SparkType("date", F.date_from_unix_date, _between(_DAYS), _NO_SUCH_DATE),
+    "time": SparkType("string", _time),
+    "timestamp": SparkType(
         "timestamp_ntz",
         lambda value: F.timestamp_micros(value).cast("timestamp_ntz"),  # in UTC, which is the zone of the session
         _between(_MICROSECONDS),
         _NO_SUCH_DATE,
     ),
-    "timestamptz": DeltaType("timestamp", F.timestamp_micros, _between(_MICROSECONDS), _NO_SUCH_DATE),
+    "timestamptz": SparkType("timestamp", F.timestamp_micros, _between(_MICROSECONDS), _NO_SUCH_DATE),
 }
 _TEXT = _cast("string")
 
 
-def delta_type(column: Column) -> DeltaType:
+def spark_type(column: Column) -> SparkType:
     known = column_type(column)
     if known.element is None:
         return _scalar(known.name, column.modifier)
@@ -95,24 +96,24 @@ def delta_type(column: Column) -> DeltaType:
         return is_list & F.forall(value["member0"], _or_null(inner.fits))
 
     unheld = f"{_NO_SUCH_LIST}, or with {inner.unheld} in it" if inner.unheld else _NO_SUCH_LIST
-    return DeltaType(f"array<{inner.name}>", convert, fits, unheld)
+    return SparkType(f"array<{inner.name}>", convert, fits, unheld)
 
 
 def _or_null(fits: Expression) -> Expression:
     return lambda value: value.isNull() | fits(value)
 
 
-def _scalar(name: str, modifier: int) -> DeltaType:
+def _scalar(name: str, modifier: int) -> SparkType:
     return _numeric(modifier) if name == "numeric" else _TYPES.get(name, _TEXT)
 
 
-def _numeric(modifier: int) -> DeltaType:
-    """numeric(p, s) as decimal(p, s) where Delta has it; the modifier holds both, as pg_attribute.atttypmod does."""
+def _numeric(modifier: int) -> SparkType:
+    """numeric(p, s) as decimal(p, s) where Spark has it; the modifier holds both, as pg_attribute.atttypmod does."""
     digits, scale = (modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF
     if modifier < 0 or digits > _MOST_DIGITS or scale > digits:
         return _TEXT
     name = f"decimal({digits}, {scale})"
-    return DeltaType(
+    return SparkType(
         name,
         lambda value: value.try_cast(name),
         lambda value: value.try_cast(name).isNotNull(),
@@ -122,13 +123,13 @@ def _numeric(modifier: int) -> DeltaType:
 
 def converted(column: Column, image: str) -> Value:
     """The value of a column in a struct of a batch; NULL where it has no place, which `misfit` has found before."""
-    held, value = delta_type(column), F.col(image)[avro_name(column.name)]
+    held, value = spark_type(column), F.col(image)[avro_name(column.name)]
     return held.convert(value) if held.fits is None else F.when(held.fits(value), held.convert(value))
 
 
 def misfit(column: Column, image: str) -> Value | None:
     """Whether the value of a column has no place. None: every value has."""
-    held, value = delta_type(column), F.col(image)[avro_name(column.name)]
+    held, value = spark_type(column), F.col(image)[avro_name(column.name)]
     return None if held.fits is None else value.isNotNull() & ~held.fits(value)
 
 

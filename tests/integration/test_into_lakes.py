@@ -1,4 +1,5 @@
-"""A pipeline into Delta: each table holds what its source does, also after a kill between the commits of two tables."""
+"""A pipeline into Delta and one into Iceberg: each table holds what its source does, also after a kill between the
+commits of two tables."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from pyspark.sql import SparkSession
 from schemas.failpoints import VARIABLE
 from schemas.identifiers import TableName
 from tests.conftest import MakePipeline
-from tests.contract.destination_places import DeltaPlace
+from tests.contract.destination_places import LAKE, DeltaPlace, IcebergPlace, in_a_folder
 from tests.support.builders import a_table
 from tests.support.pipeline import Pipeline
 
@@ -65,20 +66,28 @@ READ = {
 """What each client is asked for, so that both give the same text."""
 
 
-@pytest.fixture
-def mirror(make_pipeline: MakePipeline, spark: SparkSession) -> tuple[Pipeline, DeltaPlace]:
+@pytest.fixture(params=["delta", "iceberg"])
+def mirror(
+    make_pipeline: MakePipeline, spark: SparkSession, request: pytest.FixtureRequest
+) -> tuple[Pipeline, DeltaPlace | IcebergPlace]:
     made = make_pipeline()
-    place = DeltaPlace(made.folder, spark)
+    place: DeltaPlace | IcebergPlace
+    if request.param == "delta":
+        place = DeltaPlace(made.folder, spark)
+        options = f'type = "delta"\n            path = "{place.path}"'
+    else:
+        place = in_a_folder(made.folder, spark, LAKE)
+        options = "\n".join(f'{key} = "{value}"' for key, value in {"type": "iceberg", **place.options}.items())
     duckdb = f'type = "duckdb"\n            path = "{made.lake_path}"'
     text = made.file.read_text()
     assert duckdb in text
-    made.file.write_text(text.replace(duckdb, f'type = "delta"\n            path = "{place.path}"'))
+    made.file.write_text(text.replace(duckdb, options))
     made.sql(*SCHEMA, *ROWS)
     made.publish()
     return made, place
 
 
-def assert_equal(pipeline: Pipeline, place: DeltaPlace, f: str = "f", *, altered: bool = False) -> None:
+def assert_equal(pipeline: Pipeline, place: DeltaPlace | IcebergPlace, f: str = "f", *, altered: bool = False) -> None:
     pipeline.settle(*READ, seconds=180)
     for table, pairs in READ.items():
         asked = [*pairs, ("extra::text", "extra")] if altered and table == "orders" else pairs
@@ -89,16 +98,17 @@ def assert_equal(pipeline: Pipeline, place: DeltaPlace, f: str = "f", *, altered
 
 
 def test_killing_apply_between_the_commits_of_two_tables_loses_and_repeats_nothing(
-    mirror: tuple[Pipeline, DeltaPlace],
+    mirror: tuple[Pipeline, DeltaPlace | IcebergPlace], request: pytest.FixtureRequest
 ) -> None:
     pipeline, place = mirror
+    kind = request.node.callspec.params["mirror"]
     pipeline.start()
     assert_equal(pipeline, place)
     pipeline.stop_apply()
     with pipeline.source.transaction():
         pipeline.sql(*CHANGES)
 
-    pipeline.start_apply_process(**{VARIABLE: "delta.committed=kill@2"})
+    pipeline.start_apply_process(**{VARIABLE: f"{kind}.committed=kill@2"})
     pipeline.wait_for_death_of_apply()
     pipeline.start_apply()
 

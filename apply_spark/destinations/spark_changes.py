@@ -1,6 +1,6 @@
-"""From a batch to one commit of its mirror: an append, an overwrite, or a MERGE.
+"""From a batch to what one commit of its mirror is made of: an append, an overwrite, or a MERGE.
 
-Everything that may stop the table is found out before: values that have no place, rows that lack columns and have no
+Everything that may stop the table is found out here: values that have no place, rows that lack columns and have no
 base, copies of a row that are to go and are not there. Until then nothing is written.
 
 A mirror may be younger than the rows: it took on a shape, and then a crash or an error kept away the rows that came
@@ -11,52 +11,22 @@ with it. Rows from before that shape get it: columns by their numbers, and in ne
 
 from __future__ import annotations
 
-import enum
-from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
 from apply_spark.destination import TableChanges
-from apply_spark.destinations.delta_mirror import Mark, Mirror, Shape, field_of
-from apply_spark.destinations.delta_refusals import refuse_unheld_values
-from apply_spark.destinations.delta_types import converted, quoted
-from apply_spark.errors import DestinationTaken, PartialRow, TableFailed
+from apply_spark.destinations.spark_mirror import How, Mirror, Ready
+from apply_spark.destinations.spark_types import converted, misfit, quoted, spark_type
+from apply_spark.errors import NotHeld, PartialRow, TableFailed
 from apply_spark.reshape import defaults
 from schemas.envelope import avro_name
 from schemas.table import Column as SourceColumn
 from schemas.table import TableSchema
 
-_PROPERTIES = {
-    "delta.columnMapping.mode": "name",  # any name, and columns that are renamed or dropped
-    "delta.enableDeletionVectors": "true",  # a change of few rows rewrites no file
-    "delta.feature.timestampNtz": "supported",
-    "delta.checkpointInterval": "50",  # of Delta's log: each costs as much as a small merge
-}
-_APPLICATION = "spark.databricks.delta.write.txnAppId"
-_VERSION = "spark.databricks.delta.write.txnVersion"
 _SOURCE = "penstock_batch"
 _YOUNGER = "younger"
-
-
-class How(enum.Enum):
-    """Which commit a batch becomes."""
-
-    APPEND = "append"
-    OVERWRITE = "overwrite"
-    UPSERT = "merge by key"
-    BAG = "merge by whole rows"
-
-
-@dataclass(frozen=True)
-class Ready:
-    """Rows in the types of the mirror, as columns c0, c1 and so on; `gone` (boolean) says which are to be found there
-    and deleted."""
-
-    schema: TableSchema
-    how: How
-    rows: DataFrame
 
 
 def copied(schema: TableSchema, rows: DataFrame) -> Ready:
@@ -164,32 +134,8 @@ def _bag(changes: TableChanges, staged: DataFrame, mirror: Mirror, shape: TableS
     return Ready(shape, How.BAG, come.unionByName(going.drop("going").withColumn("gone", F.lit(True))))
 
 
-def commit(ready: Ready, mark: Mark, mirror: Mirror) -> None:
-    """DestinationTaken: Delta dropped the commit, for the table knows a later owner."""
-    match ready.how:
-        case How.APPEND | How.OVERWRITE:
-            names = [column.name for column in ready.schema.columns]
-            rows = ready.rows.select(*[F.col(f"c{place}").alias(name) for place, name in enumerate(names)])
-            _write(rows, ready.how, mirror, mark, {})
-        case How.UPSERT | How.BAG:
-            _merge(ready, mirror, mark)
-
-
-def replace_mirror(shape: Shape, rows: DataFrame, mirror: Mirror, mark: Mark) -> None:
-    """The table in this shape, with these rows, which have its names: one commit, whatever stood there."""
-    fields = [field_of(column, shape.since) for column in shape.columns]
-    columns = [F.col(quoted(each.name)).alias(each.name, metadata=each.metadata) for each in fields]
-    _write(rows.select(*columns), How.OVERWRITE, mirror, mark, {"overwriteSchema": "true", **_PROPERTIES})
-
-
-def _write(rows: DataFrame, how: How, mirror: Mirror, mark: Mark, options: dict[str, str]) -> None:
-    writer = rows.write.format("delta").mode(how.value).options(**options)
-    writer.option("txnAppId", mirror.application).option("txnVersion", mark.version).save(mirror.path)
-    if mirror.mark() != mark:
-        raise _dropped(mirror)
-
-
-def _merge(ready: Ready, mirror: Mirror, mark: Mark) -> None:
+def merge(ready: Ready, target: str) -> list[object]:
+    """Runs the MERGE into a table, named as in SQL; returns what Spark says of it."""
     columns = [(quoted(column.name), f"s.c{place}") for place, column in enumerate(ready.schema.columns)]
     if ready.how is How.BAG:
         same = " and ".join(["s.gone", *[f"t.{name} <=> {value}" for name, value in columns]])
@@ -200,22 +146,36 @@ def _merge(ready: Ready, mirror: Mirror, mark: Mark) -> None:
         values = ", ".join(f"t.{name} = {value}" for name, value in columns)
         matched = f"when matched and s.gone then delete when matched then update set {values}"
     names, values = (", ".join(part) for part in zip(*columns, strict=True))
-    ready.rows.createOrReplaceTempView(_SOURCE)
     spark = ready.rows.sparkSession
-    spark.conf.set(_APPLICATION, mirror.application)
-    spark.conf.set(_VERSION, mark.version)
+    ready.rows.createOrReplaceTempView(_SOURCE)
     try:
-        done = spark.sql(
-            f"merge into delta.{quoted(mirror.path)} t using {_SOURCE} s on {same} {matched}"
-            f" when not matched and not s.gone then insert ({names}) values ({values})"
-        ).collect()
+        return list(
+            spark.sql(
+                f"merge into {target} t using {_SOURCE} s on {same} {matched}"
+                f" when not matched and not s.gone then insert ({names}) values ({values})"
+            ).collect()
+        )
     finally:
-        spark.conf.unset(_APPLICATION)
-        spark.conf.unset(_VERSION)
         spark.catalog.dropTempView(_SOURCE)
-    if not done:
-        raise _dropped(mirror)
 
 
-def _dropped(mirror: Mirror) -> DestinationTaken:
-    return DestinationTaken(f"Another apply has written to {mirror.path}, or somebody removed the folder of its plans.")
+def refuse_unheld_values(rows: DataFrame, schema: TableSchema) -> None:
+    """One job, and none where the types of the table hold every value. TableFailed: a value has no place."""
+    images = [("row", schema.columns), ("key", schema.key if "key" in rows.columns else ())]
+    checks = [(column, misfit(column, image)) for image, columns in images for column in columns]
+    risky = [(column, check) for column, check in checks if check is not None]
+    if not risky:
+        return
+    counts = rows.agg(*[F.count_if(check) for _, check in risky]).collect()[0]
+    for (column, _), count in zip(risky, counts, strict=True):
+        if count:
+            held = spark_type(column)
+            raise TableFailed(
+                schema.name,
+                NotHeld(
+                    f"A value does not fit column {column.name} ({held.name}) of the mirror: it has no place for"
+                    f" {held.unheld}.",
+                    solution="Change the value, or leave the column out of the publication; then"
+                    " run `penstock resync TABLE`.",
+                ),
+            )
