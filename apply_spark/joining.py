@@ -48,9 +48,10 @@ def adapted(
     if stored.showing == showing.told and len(kept) == len(stored.tables):
         return stored if kept == stored.tables else replace(stored, tables=kept)
     joined = _joined(stored, kafka, topics, lambda table: showing.selects(table) and table not in kept)
-    for name in joined.keys() & stored.tables.keys():
-        known = stored.tables[name]
-        joined[name] = replace(joined[name], paused=known.paused, mirrored=held_shape(known))
+    for name, known in stored.tables.items():
+        if showing.selects(name) and name not in kept:
+            anew = joined.get(name) or unreached(name, "No copy of it is left in the log.", stored.log_offset)
+            joined[name] = replace(anew, paused=known.paused, mirrored=held_shape(known))
     for name, table in joined.items():
         log.info("table joins", table=str(name), generation=str(table.generation), phase=type(table.phase).__name__)
     return replace(stored, tables={**kept, **joined}, showing=showing.told)

@@ -37,7 +37,7 @@ from apply_spark.metrics import (
     LAG_SECONDS,
     RETRIES,
 )
-from apply_spark.new_shapes import ignored, pinned, require_allowed, shape_of_mirror
+from apply_spark.new_shapes import ignored, pinned, require_allowed, require_hidden, shape_of_mirror
 from apply_spark.progress import Progress, TableProgress
 from apply_spark.read import OffsetRange
 from apply_spark.reader import IntervalReader
@@ -265,9 +265,10 @@ class Applier:
 
     def _begun(self, table: TableProgress) -> TableProgress:
         """At the beginning of its copy, if its mirror may have the shape of that."""
-        showing = self._parts.showing
+        showing, schema = self._parts.showing, self._parts.shape(table.schema_id)
+        require_hidden(showing, self._parts.schemas.shapes_of(schema.id), schema)
         if table.mirrored is not None:
-            require_allowed(showing, self._parts.shape(table.mirrored), self._parts.shape(table.schema_id))
+            require_allowed(showing, self._parts.shape(table.mirrored), schema)
         kept = shape_of_mirror(table) if ignored(showing, table.table) else None
         return replace(table, phase=DataSync(), copy_offset=0, copied=0, mirrored=kept)
 

@@ -6,6 +6,8 @@ has a name now that no rule speaks of. Columns are followed by their numbers, as
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from dataclasses import replace
 
 from apply_spark.config import OnNewShape, Treatment
@@ -21,7 +23,7 @@ _HIDDEN = (Treatment.HASH, Treatment.NULL, Treatment.DROP)
 
 def require_allowed(showing: Showing, before: TableSchema, after: TableSchema) -> None:
     """TableFailed: a mirror in the one shape may not take on the other."""
-    _require_hidden(showing, before, after)
+    require_hidden(showing, [before], after)
     match showing.policy(after.name):
         case OnNewShape.EVOLVE:
             return
@@ -53,18 +55,19 @@ def shape_of_mirror(table: TableProgress) -> SchemaId:
     return table.schema_id if table.mirrored is None else table.mirrored
 
 
-def _require_hidden(showing: Showing, before: TableSchema, after: TableSchema) -> None:
-    """A name that nobody has thought of must not bring to light what had another one."""
-    hidden = {column for column in before.columns if showing.rule(before.name, column.name) in _HIDDEN}
-    unruled = {column for column in after.columns if showing.rule(after.name, column.name) is None}
-    for old in hidden:
-        for new in unruled:
-            if _may_be(old, new, before, after):
+def require_hidden(showing: Showing, others: Iterable[TableSchema], after: TableSchema) -> None:
+    """TableFailed: a name that nobody has thought of, of a column or of the table, would bring to light what is hidden
+    in another shape of the table."""
+    unruled = [column for column in after.columns if showing.rule(after.name, column.name) is None]
+    for other in others:
+        hidden = [column for column in other.columns if showing.rule(other.name, column.name) in _HIDDEN]
+        for old, new in itertools.product(hidden, unruled):
+            if _may_be(old, new, other, after):
                 raise TableFailed(
                     after.name,
                     ShapeRefused(
-                        f"Its column {old.name}, which is not shown as it is, may now be {new.name}, for which there "
-                        "is no rule.",
+                        f"Its column {new.name}, for which there is no rule, may be {other.name}.{old.name}, which is "
+                        "not shown as it is.",
                         solution=f'Add "{after.name}.{new.name}" to `columns` of the destination ("show" where it may '
                         "be seen), start apply again and run `penstock rollback TABLE`.",
                     ),

@@ -65,11 +65,6 @@ class Showing:
         data = {"tables": self.tables, "rename": self.rename, "columns": columns, "salted": self.salted}
         return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether every table that is shown is shown as it is."""
-        return not self.rename and not self.columns
-
     def selects(self, table: TableName) -> bool:
         return bool(matching([table], self.tables))
 

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from schemas.connections import KafkaConfig
 from schemas.errors import LogError
-from schemas.identifiers import SchemaId
+from schemas.identifiers import SchemaId, TableId
 from schemas.table import TableSchema
 from schemas.wire import derived_id
 from stores.kafka_log import BrokerUnreachable, KafkaLog, durable_producer
@@ -52,6 +52,10 @@ class SchemaTopic:
             return self._known[wanted]
         except KeyError:
             raise UnknownSchema(f"Schema {wanted} is not on the topic {self._topic}.") from None
+
+    def shapes_of(self, table: TableId) -> list[TableSchema]:
+        """Every shape that the relation ever had, under all of its names, as far as the topic was read."""
+        return [each.table for each in self._known.values() if each.table is not None and each.table.id == table]
 
     def register(self, avro: dict[str, Any], table: TableSchema | None) -> SchemaId:
         """Durable on the topic when it returns. Registering the same schema again changes nothing."""

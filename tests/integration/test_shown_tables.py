@@ -120,7 +120,7 @@ def test_what_is_shown_stays_right_over_changes_new_shapes_copies_restarts_and_a
     # A name that no rule speaks of: nothing comes to light, neither by the stream nor by a new copy.
     pipeline.sql("alter table people rename email to mail", "update people set note = 'after the rename'")
     phase = eventually(lambda: held(pipeline, "people"), what="the table to be held")
-    assert "email" in phase.reason
+    assert "public.people.email" in phase.reason
     assert '"public.people.mail"' in phase.solution
     before = pipeline.generation("people")
     send_command(pipeline.config(), Resync(TableName("public", "people")))
@@ -139,6 +139,12 @@ def test_what_is_shown_stays_right_over_changes_new_shapes_copies_restarts_and_a
     assert sorted_rows(pipeline.lake("select * from shop.audit")) == [(n,) for n in range(1, 10)]
     assert pipeline.report("visits") is None
     assert pipeline.lake("select * from shop.visits") == [("here",)] * 3
+
+    # Another name of the table takes its rules away: it is not shown at all.
+    pipeline.sql("alter table people rename to persons")
+    phase = eventually(lambda: held(pipeline, "persons"), what="the renamed table to be held")
+    assert "public.people." in phase.reason
+    assert pipeline.lake("select table_name from information_schema.tables where table_name = 'persons'") == []
 
 
 POLICIES = """

@@ -6,9 +6,9 @@ import pytest
 
 from apply_spark.config import DestinationConfig
 from apply_spark.errors import TableFailed
-from apply_spark.new_shapes import require_allowed
+from apply_spark.new_shapes import require_allowed, require_hidden
 from apply_spark.showing import Showing
-from schemas.identifiers import TableId
+from schemas.identifiers import TableId, TableName
 from schemas.table import TableSchema
 from tests.support.builders import INT8, a_column, a_table
 
@@ -38,6 +38,18 @@ def test_a_name_without_a_rule_brings_nothing_to_light(rule: str, how: str) -> N
     assert "email" in error.reason
     assert '"public.orders.mail"' in error.solution
     require_allowed(rules, PEOPLE, a_table(ID, NOTE, MORE))
+
+
+def test_another_name_of_the_table_brings_nothing_to_light_either() -> None:
+    rules = showing(columns={"public.orders.email": "hash"})
+    renamed = replace(PEOPLE, name=TableName("public", "people"))
+    others = [a_table(ID), PEOPLE]
+
+    with pytest.raises(TableFailed, match=r"may be public\.orders\.email") as caught:
+        require_hidden(rules, others, renamed)
+
+    assert '"public.people.email"' in caught.value.solution
+    require_hidden(showing(columns={"*.*.email": "hash"}), others, renamed)
 
 
 def test_whoever_says_so_may_see_it() -> None:
