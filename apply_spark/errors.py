@@ -8,6 +8,7 @@ LogError
 |-- ReplayImpossible      the topics do not hold what a replay was asked for
 '-- SparkEnded            the JVM is gone
 DestinationError
+|-- DestinationNotInstalled   a package that it needs is not there
 |-- DestinationInUse      another apply writes there
 |-- DestinationTaken      another apply took over while this one was frozen
 |-- DestinationLocked     somebody else holds the file or the table             (timed)
@@ -70,6 +71,10 @@ class SparkEnded(LogError):
         "Look at its last lines in the log. After an OutOfMemoryError raise `apply.driver_memory`: the largest row "
         "takes up to twenty times its size there. Apply goes on where the destination stands."
     )
+
+
+class DestinationNotInstalled(DestinationError):
+    """A destination of this package whose client is an extra."""
 
 
 class DestinationInUse(DestinationError):

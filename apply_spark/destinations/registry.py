@@ -8,6 +8,7 @@ from typing import Any
 
 from apply_spark.config import DestinationConfig
 from apply_spark.destination import Connector, Destination
+from apply_spark.errors import DestinationNotInstalled
 from schemas.errors import ConfigError
 from schemas.identifiers import DestinationName
 
@@ -39,4 +40,10 @@ def _class(name: DestinationName, config: DestinationConfig) -> Any:  # noqa: AN
             f"destinations.{name}.type is {config.type!r}; no such destination is installed.{hint}",
             solution=f"Use one of: {', '.join(sorted(known))}; or install the package that brings it.",
         )
-    return known[config.type].load()
+    try:
+        return known[config.type].load()
+    except ModuleNotFoundError as error:
+        raise DestinationNotInstalled(
+            f"Destination {config.type!r} is known but not installed: Python finds no module {error.name}.",
+            solution=f"Run `pip install '{known[config.type].dist.name}[{config.type}]'`.",
+        ) from error

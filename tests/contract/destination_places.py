@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import clickhouse_connect
 import duckdb
 import psycopg
 import pytest
@@ -20,6 +21,8 @@ from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 from pyspark.sql import types as T  # noqa: N812 -- Spark's own convention
 
 from apply_spark.destination import Batch, Destination, TableChanges
+from apply_spark.destinations.clickhouse import ClickHouseDestination
+from apply_spark.destinations.clickhouse_types import quoted as quoted_for_clickhouse
 from apply_spark.destinations.delta import DeltaDestination
 from apply_spark.destinations.duckdb import DuckDbDestination
 from apply_spark.destinations.ducklake import DuckLakeDestination, load_extension
@@ -174,10 +177,48 @@ class DeltaPlace:
         return [tuple(row) for row in self.frame(schema).select(*columns).collect()]
 
 
+class ClickHousePlace:
+    """A folder that ClickHouse's engine has its tables in. A process has one engine at a time: while a destination has
+    the folder open, readers share its engine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.options = {"dsn": f"chdb://{folder / 'lake'}", "database": "mirror_{schema}"}
+
+    def opened(self) -> Destination:
+        return ClickHouseDestination(LAKE, self.options)
+
+    def rows(self, schema: TableSchema) -> list[tuple[Any, ...]]:
+        return self.query(f"select * from {self.view(schema)}")
+
+    def texts(self, schema: TableSchema) -> list[tuple[str | None, ...]]:
+        """As ClickHouse prints the values."""
+        columns = [f"cast({quoted_for_clickhouse(c.name)} as Nullable(String))" for c in schema.columns]
+        return self.query(f"select {', '.join(columns)} from {self.view(schema)}")
+
+    def view(self, schema: TableSchema) -> str:
+        return quoted_for_clickhouse(f"mirror_{schema.name.schema}", schema.name.name)
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        client = clickhouse_connect.get_client(dsn=self.options["dsn"])
+        try:
+            return [tuple(row) for row in client.query(statement).result_rows]
+        finally:
+            client.close()
+
+    def command(self, statement: str) -> None:
+        client = clickhouse_connect.get_client(dsn=self.options["dsn"])
+        try:
+            client.command(statement)
+        finally:
+            client.close()
+
+
 def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
     match kind:
         case "memory":
             return MemoryPlace()
+        case "clickhouse":
+            return ClickHousePlace(request.getfixturevalue("tmp_path"))
         case "delta":
             return DeltaPlace(request.getfixturevalue("tmp_path"), request.getfixturevalue("spark"))
         case "duckdb":
@@ -190,7 +231,7 @@ def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
 
 FURTHER = pytest.mark.further
 """Of engines beside those that most tests use: `make test-destinations`."""
-_MOST, _FURTHER = ("memory", "duckdb"), ("delta", "ducklake", "postgres")
+_MOST, _FURTHER = ("memory", "duckdb"), ("clickhouse", "delta", "ducklake", "postgres")
 NAMES = (*_MOST, *_FURTHER)
 PLACES = (*_MOST, *(pytest.param(name, marks=FURTHER) for name in _FURTHER))
 

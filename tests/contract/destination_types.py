@@ -20,7 +20,7 @@ from schemas.pg_types.pg_type import PgType
 from schemas.pg_types.registry import SCALARS, TYPES, pg_type
 from schemas.table import Column, TableSchema
 from stores.schema_topic import RegisteredSchema
-from tests.contract.destination_places import DeltaPlace, Place
+from tests.contract.destination_places import ClickHousePlace, DeltaPlace, Place
 from tests.support.builders import INT8, a_column, a_table
 from tests.support.frames import a_frame
 
@@ -115,23 +115,42 @@ def _an_array(element: PgType, samples: tuple[Sample, ...]) -> Sample:
 ARRAYS = tuple(_an_array(each, SAMPLES) for each in SCALARS if each.oid in {sample.type_oid for sample in SAMPLES})
 
 
-def _is_of_delta(sample: Sample) -> bool:
-    """Delta has the years 1 to 9999."""
+def _is_within(first: date, last: date, sample: Sample) -> bool:
+    """Whether it is a date or a moment between these, or of another type."""
     epoch = date(1970, 1, 1).toordinal()
-    first, end = date.min.toordinal() - epoch, date.max.toordinal() + 1 - epoch
+    begin, end = first.toordinal() - epoch, last.toordinal() + 1 - epoch
     unit = {DATE: 1, TIMESTAMP: 86_400_000_000, TIMESTAMPTZ: 86_400_000_000}.get(sample.type_oid)
-    return unit is None or first * unit <= pg_type(sample.type_oid).parse(sample.text) < end * unit
+    return unit is None or begin * unit <= pg_type(sample.type_oid).parse(sample.text) < end * unit
 
 
-OF_DELTA = tuple(sample for sample in SAMPLES if _is_of_delta(sample))
-ARRAYS_OF_DELTA = tuple(_an_array(TYPES[array.type_oid].element or TYPES[25], OF_DELTA) for array in ARRAYS)
+def _arrays_of(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
+    return tuple(_an_array(TYPES[array.type_oid].element or TYPES[25], samples) for array in ARRAYS)
+
+
+OF_DELTA = tuple(sample for sample in SAMPLES if _is_within(date.min, date.max, sample))
+ARRAYS_OF_DELTA = _arrays_of(OF_DELTA)
+_FIRST, _LAST = date(1900, 1, 1), date(2299, 12, 31)
+OF_CLICKHOUSE = (
+    *(each for each in SAMPLES if _is_within(_FIRST, _LAST, each) and each.modifier != NUMERIC_50_2),
+    Sample(1700, "-" + "9" * 48 + ".99", modifier=NUMERIC_50_2),  # it has decimals of 76 digits, and no NaN among them
+    Sample(DATE, str(_FIRST)),
+    Sample(DATE, str(_LAST)),
+    Sample(TIMESTAMP, "1900-01-01 00:00:00"),
+    Sample(TIMESTAMPTZ, "2299-12-31 23:59:59.999999+00"),
+)
+ARRAYS_OF_CLICKHOUSE = _arrays_of(OF_CLICKHOUSE)
 
 
 def held_at(place: Place, samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
     """Those samples of all that the place holds."""
-    if not isinstance(place, DeltaPlace):
-        return samples
-    return OF_DELTA if samples is SAMPLES else ARRAYS_OF_DELTA
+    match place:
+        case DeltaPlace():
+            held = OF_DELTA, ARRAYS_OF_DELTA
+        case ClickHousePlace():
+            held = OF_CLICKHOUSE, ARRAYS_OF_CLICKHOUSE
+        case _:
+            return samples
+    return held[0] if samples is SAMPLES else held[1]
 
 
 def a_table_of(samples: tuple[Sample, ...], *, key: bool) -> TableSchema:

@@ -14,6 +14,7 @@ from schemas.evolution import changes as changes_between
 from schemas.table import TableSchema
 from tests.contract.destination_places import (
     PLACES,
+    ClickHousePlace,
     DeltaPlace,
     DuckDbPlace,
     Place,
@@ -109,7 +110,7 @@ def test_what_rows_miss_is_held_as_a_copied_value_is_in_every_type(
     kind: str, request: pytest.FixtureRequest, spark: SparkSession
 ) -> None:
     place = make_place(kind, request)
-    assert isinstance(place, DuckDbPlace | PostgresPlace | DeltaPlace)
+    assert isinstance(place, ClickHousePlace | DuckDbPlace | PostgresPlace | DeltaPlace)
     samples = (*held_at(place, SAMPLES), *held_at(place, ARRAYS))
     after = a_table_of(samples, key=True)
     columns = [
