@@ -23,8 +23,8 @@ class DestinationConfig(BaseModel, frozen=True, extra="allow"):
     """One `[destinations.NAME]`: `type` chooses the destination, the other keys are that destination's own."""
 
     type: str = Field(
-        description="`clickhouse`, `delta`, `duckdb`, `ducklake`, `memory`, `postgres`, `stdout`, or the name of an"
-        " installed one."
+        description="`clickhouse`, `delta`, `duckdb`, `ducklake`, `memory`, `parquet`, `postgres`, `stdout`, or the"
+        " name of an installed one."
     )
     filled_by: FilledBy = Field(
         default=FilledBy.APPLY,

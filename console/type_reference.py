@@ -38,8 +38,10 @@ An array of any type is `["null", {"type": "array", "items": ["null", T]}, "stri
 
 | value | in Avro | in Spark | in DuckDB, Delta | in ClickHouse |
 |---|---|---|---|---|
-| one dimension from index 1 on, with NULLs, or empty | the array | `member0` of a struct | `T[]`, `array<T>` | the `Array(Nullable(T))` of a `Variant` |
-| more dimensions, other bounds (`[0:1]={1,2}`) | the literal, as string | `member1` | refused: the table stops | the `String` of the `Variant` |
+| one dimension from index 1 on, with NULLs, or empty | the array | `member0` of a struct | `T[]`, `array<T>` | a list |
+| more dimensions, other bounds (`[0:1]={1,2}`) | the literal, as string | `member1` | refused: the table stops | text |
+
+In ClickHouse, where an `Array` cannot be NULL, it is a `Variant(Array(Nullable(T)), String)`.
 
 The items of an array of a type that is not in the table above (an enum, a composite) are text.
 

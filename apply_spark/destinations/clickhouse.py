@@ -53,7 +53,7 @@ from apply_spark.destinations.clickhouse_rows import (
 )
 from apply_spark.destinations.clickhouse_state import Mirror, Pending, State, States, new_mirror
 from apply_spark.errors import DestinationInUse, DestinationTaken, NotHeld, TableFailed
-from apply_spark.progress import Progress
+from apply_spark.progress import Progress, TableProgress
 from apply_spark.rows import Rows
 from schemas.failpoints import failpoint
 from schemas.identifiers import DestinationName, TableName
@@ -246,7 +246,7 @@ class ClickHouseDestination:
     def _recovered(self, found: State) -> State:
         """Does what the last record decided and a crash may have kept from being done; then tidies up."""
         there = own_tables(self._client, self._names)
-        behind = {}
+        behind: dict[TableName, TableProgress] = {}
         for pending in found.pending:
             if pending.staged in there:
                 try:

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from apply_spark.destinations.arrow_types import image_of, values_of
 from apply_spark.destinations.clickhouse_types import LoadedColumn, held_column
 from apply_spark.errors import NotHeld, TableFailed
-from schemas.envelope import avro_name
 from schemas.table import Column, TableSchema
 
 _DELETED = LoadedColumn("deleted", "UInt8", pa.uint8())
@@ -73,7 +73,7 @@ def _one_by_one(rows: pa.Table) -> pa.Table:
 
 def _parts(rows: pa.Table, schema: TableSchema) -> Iterator[_Part]:
     for place, column in enumerate(schema.columns):
-        yield _column(column, _image(column, rows.column_names), f"c{place}")
+        yield _column(column, image_of(column, rows.column_names), f"c{place}")
     if "base" in rows.column_names:
         for place, column in enumerate(schema.key):
             yield _column(column, "base", f"b{place}")
@@ -84,27 +84,18 @@ def _parts(rows: pa.Table, schema: TableSchema) -> Iterator[_Part]:
 
 def _column(column: Column, image: str, name: str) -> _Part:
     held = held_column(column)
-    return _Part(held.loaded(name), lambda batch: held.arrays(_values(batch, image, column)))
+    return _Part(held.loaded(name), lambda batch: held.arrays(values_of(batch, image, column)))
 
 
 def _plain(column: LoadedColumn) -> _Part:
     return _Part([column], lambda batch: [batch.column(column.name).cast(column.arrow)])
 
 
-def _image(column: Column, names: list[str]) -> str:
-    return "key" if column.key and "key" in names else "row"
-
-
-def _values(batch: pa.RecordBatch, image: str, column: Column) -> pa.Array:
-    images = batch.column(image)
-    return pc.struct_field(images, [images.type.get_field_index(avro_name(column.name))])
-
-
 def _refuse_unheld_values(batches: list[pa.RecordBatch], schema: TableSchema) -> None:
     for column in schema.columns:
         held = held_column(column)
         for batch in batches:
-            if held.has_misfits(_values(batch, _image(column, batch.schema.names), column)):
+            if held.has_misfits(values_of(batch, image_of(column, batch.schema.names), column)):
                 raise TableFailed(
                     schema.name,
                     NotHeld(

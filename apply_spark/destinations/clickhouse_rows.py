@@ -111,7 +111,7 @@ def insert_bag(target: Target, source: str, into: str) -> None:
     ((wanted,),) = target.client.query(f"select sum(-net) from {source} where net < 0").result_rows
     if not wanted:
         return
-    there = ", ".join(each.comparable(f"t.{name}") for each, name in zip(held, target.columns, strict=True))
+    there = ", ".join(each.comparable(name) for each, name in zip(held, target.columns, strict=True))
     going = ", ".join(each.comparable(value) for each, value in zip(held, values, strict=True))
     into = target.names.own(into)
     target.client.command(
@@ -119,7 +119,7 @@ def insert_bag(target: Target, source: str, into: str) -> None:
             select born, place, {target.version}, 1 from (
               select t.born as born, t.place as place, r.net as net,
                      row_number() over (partition by r.id order by t.born, t.place) as copy
-                from (select [{there}] as same, t._born as born, t._place as place from {target.storage} as t final) as t
+                from (select [{there}] as same, _born as born, _place as place from {target.storage} final) as t
                 join (select [{going}] as same, r.net as net, r.place as id from {source} as r where r.net < 0) as r
                   on t.same = r.same)
              where copy <= -net"""

@@ -1,117 +1,77 @@
 """How each Postgres type lives in ClickHouse: a column type, and the way in Arrow from Avro's plain value to its own.
 
 ClickHouse has dates from 1900 to 2299, no infinite ones, and no NaN among decimals: what has no place is found by
-`misfits` before anything is written. A timestamp is a DateTime64 in UTC, which is how ClickHouse then prints it; a time
-of day is text, and so is a numeric without precision or with more than 76 digits: exact. An array is a Variant, for an
-Array of ClickHouse is never NULL: the list, or the text of one that no list can hold.
+`has_misfits` before anything is written. A timestamp is a DateTime64 in UTC, which is how ClickHouse then prints it; a
+time of day is text, and so is a numeric without precision or with more than 76 digits: exact. An array is a Variant,
+for an Array of ClickHouse is never NULL: the list, or the text of one that no list can hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from apply_spark.destinations.arrow_types import (
+    NO_SUCH_LIST,
+    PLAIN,
+    TEXT,
+    ArrowType,
+    between,
+    converted_lists,
+    decimal,
+    members,
+)
 from schemas.pg_types.registry import column_type
 from schemas.table import Column
 
-Convert: TypeAlias = Callable[[pa.Array], pa.Array]
-
-_MOST_DIGITS = 76
-_DIGITS_OF_128_BITS = 38
 _EPOCH = date(1970, 1, 1).toordinal()
 _FIRST_DAY, _LAST_DAY = date(1900, 1, 1).toordinal() - _EPOCH, date(2299, 12, 31).toordinal() - _EPOCH
-_DAY, _SECOND = 86_400_000_000, 1_000_000
+_DAY = 86_400_000_000
 _NO_SUCH_DATE = "an infinity, or a year outside 1900 to 2299"
-_NO_SUCH_DECIMAL = "NaN or an infinity"
-_NO_SUCH_LIST = "an array of more than one dimension, or one that does not begin at index 1"
 
 
 class ClickHouseType(NamedTuple):
-    """A type, the one in which Arrow brings its values, how to make these, which have a place, and what has none."""
+    """A type, and how Arrow brings its values."""
 
     name: str
-    arrow: pa.DataType
-    convert: Convert | None = None
-    fits: Convert | None = None
-    unheld: str = ""
-
-    def converted(self, values: pa.Array) -> pa.Array:
-        return self.convert(values) if self.convert is not None else values.cast(self.arrow)
-
-    def has_misfits(self, values: pa.Array) -> bool:
-        return self.fits is not None and pc.all(self.fits(values)).as_py() is False
-
-
-def _between(first: int, last: int) -> Convert:
-    return lambda values: pc.and_(pc.greater_equal(values, first), pc.less_equal(values, last))
-
-
-def _time(values: pa.Array) -> pa.Array:
-    """As Postgres prints it; 24:00:00 is a time of its own."""
-    seconds = pc.divide(values, _SECOND)
-    fraction = pc.subtract(values, pc.multiply(seconds, _SECOND))
-    minutes = pc.divide(seconds, 60)
-    hours = pc.divide(minutes, 60)
-    clock = [
-        hours,
-        pc.subtract(minutes, pc.multiply(hours, 60)),
-        pc.subtract(seconds, pc.multiply(minutes, 60)),
-    ]
-    text = pc.binary_join_element_wise(*[pc.utf8_lpad(part.cast(pa.string()), 2, "0") for part in clock], ":")
-    digits = pc.utf8_rtrim(pc.utf8_lpad(fraction.cast(pa.string()), 6, "0"), "0")
-    return pc.if_else(pc.equal(fraction, 0), text, pc.binary_join_element_wise(text, digits, "."))
-
-
-def _moment(values: pa.Array) -> pa.Array:
-    return values.cast(pa.timestamp("us", tz="UTC"))
+    values: ArrowType
 
 
 _MOMENT = ClickHouseType(
     "DateTime64(6, 'UTC')",
-    pa.timestamp("us", tz="UTC"),
-    _moment,
-    _between(_FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1),
-    _NO_SUCH_DATE,
+    ArrowType(
+        pa.timestamp("us", tz="UTC"), None, between(_FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1), _NO_SUCH_DATE
+    ),
 )
-_TEXT = ClickHouseType("String", pa.string())
+_TEXT = ClickHouseType("String", TEXT)
 _TYPES = {
-    "bool": ClickHouseType("Bool", pa.bool_()),
-    "int2": ClickHouseType("Int16", pa.int16()),
-    "int4": ClickHouseType("Int32", pa.int32()),
-    "int8": ClickHouseType("Int64", pa.int64()),
-    "oid": ClickHouseType("UInt32", pa.uint32()),
-    "float4": ClickHouseType("Float32", pa.float32()),
-    "float8": ClickHouseType("Float64", pa.float64()),
-    "bytea": ClickHouseType("String", pa.binary()),
-    "date": ClickHouseType("Date32", pa.date32(), None, _between(_FIRST_DAY, _LAST_DAY), _NO_SUCH_DATE),
-    "time": ClickHouseType("String", pa.string(), _time),
+    "bool": ClickHouseType("Bool", PLAIN["bool"]),
+    "int2": ClickHouseType("Int16", PLAIN["int2"]),
+    "int4": ClickHouseType("Int32", PLAIN["int4"]),
+    "int8": ClickHouseType("Int64", PLAIN["int8"]),
+    "oid": ClickHouseType("UInt32", PLAIN["oid"]),
+    "float4": ClickHouseType("Float32", PLAIN["float4"]),
+    "float8": ClickHouseType("Float64", PLAIN["float8"]),
+    "bytea": ClickHouseType("String", PLAIN["bytea"]),
+    "time": ClickHouseType("String", PLAIN["time"]),
+    "date": ClickHouseType("Date32", ArrowType(pa.date32(), None, between(_FIRST_DAY, _LAST_DAY), _NO_SUCH_DATE)),
     "timestamp": _MOMENT,
     "timestamptz": _MOMENT,
-    "uuid": ClickHouseType("UUID", pa.string()),
+    "uuid": ClickHouseType("UUID", TEXT),
 }
 
 
-def _is_finite(values: pa.Array) -> pa.Array:
-    return pc.invert(pc.is_in(values, value_set=pa.array(["NaN", "Infinity", "-Infinity"])))
-
-
-def _numeric(modifier: int) -> ClickHouseType:
-    """numeric(p, s) as Decimal(p, s) where there is one; the modifier holds both, as pg_attribute.atttypmod does."""
-    digits, scale = (modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF
-    if modifier < 0 or digits > _MOST_DIGITS or scale > digits:
-        return _TEXT
-    arrow = (pa.decimal128 if digits <= _DIGITS_OF_128_BITS else pa.decimal256)(digits, scale)
-    return ClickHouseType(f"Decimal({digits}, {scale})", arrow, None, _is_finite, _NO_SUCH_DECIMAL)
-
-
 def _scalar(name: str, modifier: int) -> ClickHouseType:
-    return _numeric(modifier) if name == "numeric" else _TYPES.get(name, _TEXT)
+    if name != "numeric":
+        return _TYPES.get(name, _TEXT)
+    values = decimal(modifier)
+    if values is None:
+        return _TEXT
+    return ClickHouseType(f"Decimal({values.arrow.precision}, {values.arrow.scale})", values)
 
 
 class LoadedColumn(NamedTuple):
@@ -142,9 +102,10 @@ class HeldColumn:
     @property
     def unheld(self) -> str:
         """What has no place there."""
+        inner = self.scalar.values.unheld
         if not (self.is_list and self.key):
-            return self.scalar.unheld
-        return f"{_NO_SUCH_LIST}, or with {self.scalar.unheld} in it" if self.scalar.unheld else _NO_SUCH_LIST
+            return inner
+        return f"{NO_SUCH_LIST}, or with {inner} in it" if inner else NO_SUCH_LIST
 
     @property
     def _list(self) -> str:
@@ -152,10 +113,11 @@ class HeldColumn:
 
     def loaded(self, name: str) -> list[LoadedColumn]:
         """An array needs three: the list, the text where no list can hold it, and whether it is NULL."""
+        arrow = self.scalar.values.arrow
         if not self.is_list:
-            return [LoadedColumn(name, f"Nullable({self.scalar.name})", self.scalar.arrow)]
+            return [LoadedColumn(name, f"Nullable({self.scalar.name})", arrow)]
         return [
-            LoadedColumn(name, self._list, pa.list_(self.scalar.arrow)),
+            LoadedColumn(name, self._list, pa.list_(arrow)),
             LoadedColumn(f"{name}_text", "Nullable(String)", pa.string()),
             LoadedColumn(f"{name}_null", "Bool", pa.bool_()),
         ]
@@ -163,13 +125,10 @@ class HeldColumn:
     def arrays(self, values: pa.Array) -> list[pa.Array]:
         """The values of a column of a batch, for the columns that `loaded` names."""
         if not self.is_list:
-            return [self.scalar.converted(values)]
-        lists, texts = _members(values)
-        lengths = pc.list_value_length(lists).fill_null(0)
-        offsets = np.concatenate([np.zeros(1, np.int32), np.cumsum(lengths.to_numpy(), dtype=np.int32)])
-        items = self.scalar.converted(lists.flatten())
+            return [self.scalar.values.converted(values)]
+        lists, texts = members(values)
         is_null = pc.and_(pc.is_null(lists), pc.is_null(texts))
-        return [pa.ListArray.from_arrays(pa.array(offsets), items), texts, is_null]
+        return [converted_lists(lists, self.scalar.values), texts, is_null]
 
     def expression(self, table: str, name: str) -> str:
         """SQL for a value of the mirror's type, of a table that has the loaded columns."""
@@ -190,16 +149,10 @@ class HeldColumn:
 
     def has_misfits(self, values: pa.Array) -> bool:
         if not self.is_list:
-            return self.scalar.has_misfits(values)
-        lists, texts = _members(values)
+            return self.scalar.values.has_misfits(values)
+        lists, texts = members(values)
         unheld_text = self.key and texts.null_count < len(texts)
-        return unheld_text or self.scalar.has_misfits(lists.flatten())
-
-
-def _members(values: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Of a struct, as Spark reads a union: the list, or else the literal that no list can hold."""
-    lists, texts = (pc.struct_field(values, [place]) for place in range(2))
-    return lists, texts
+        return unheld_text or self.scalar.values.has_misfits(lists.flatten())
 
 
 def held_column(column: Column) -> HeldColumn:

@@ -20,7 +20,7 @@ from schemas.pg_types.pg_type import PgType
 from schemas.pg_types.registry import SCALARS, TYPES, pg_type
 from schemas.table import Column, TableSchema
 from stores.schema_topic import RegisteredSchema
-from tests.contract.destination_places import ClickHousePlace, DeltaPlace, Place
+from tests.contract.destination_places import ClickHousePlace, DeltaPlace, ParquetPlace, Place
 from tests.support.builders import INT8, a_column, a_table
 from tests.support.frames import a_frame
 
@@ -139,6 +139,8 @@ OF_CLICKHOUSE = (
     Sample(TIMESTAMPTZ, "2299-12-31 23:59:59.999999+00"),
 )
 ARRAYS_OF_CLICKHOUSE = _arrays_of(OF_CLICKHOUSE)
+OF_PARQUET = tuple(each for each in SAMPLES if "infinity" not in each.text and each.modifier != NUMERIC_50_2)
+ARRAYS_OF_PARQUET = _arrays_of(OF_PARQUET)
 
 
 def held_at(place: Place, samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
@@ -148,6 +150,8 @@ def held_at(place: Place, samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
             held = OF_DELTA, ARRAYS_OF_DELTA
         case ClickHousePlace():
             held = OF_CLICKHOUSE, ARRAYS_OF_CLICKHOUSE
+        case ParquetPlace():
+            held = OF_PARQUET, ARRAYS_OF_PARQUET
         case _:
             return samples
     return held[0] if samples is SAMPLES else held[1]

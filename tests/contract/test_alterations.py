@@ -25,6 +25,7 @@ from tests.contract.destination_places import (
     fill,
     gone,
     make_place,
+    needs_mirror,
     upsert,
 )
 from tests.contract.destination_types import ARRAYS, SAMPLES, a_table_of, from_kafka, held_at
@@ -95,6 +96,7 @@ def test_rows_without_a_key_take_on_the_new_shape_and_become_alike(
 
 
 def test_a_failed_table_leaves_the_shape_as_it_was(place: Place, destination: Destination, spark: SparkSession) -> None:
+    needs_mirror(place)
     fill(destination, spark, ORDERS, (1, "a", 10))
     after = a_table(ID, AMOUNT, MORE)
     lost = changes(spark, after, upsert(9, None, 1, missing=["amount"], base=(9,)))
@@ -110,6 +112,7 @@ def test_what_rows_miss_is_held_as_a_copied_value_is_in_every_type(
     kind: str, request: pytest.FixtureRequest, spark: SparkSession
 ) -> None:
     place = make_place(kind, request)
+    needs_mirror(place)
     assert isinstance(place, ClickHousePlace | DuckDbPlace | PostgresPlace | DeltaPlace)
     samples = (*held_at(place, SAMPLES), *held_at(place, ARRAYS))
     after = a_table_of(samples, key=True)

@@ -31,6 +31,7 @@ from tests.contract.destination_places import (
     copied,
     fill,
     gone,
+    needs_mirror,
     upsert,
 )
 from tests.contract.destination_types import ARRAYS, SAMPLES, Sample, a_table_of, comparable, from_kafka, held_at
@@ -151,6 +152,7 @@ def test_rows_that_moved_take_what_was_not_sent_from_where_they_were_before_the_
 def test_a_partial_row_without_a_base_stops_its_table_and_nothing_of_the_batch_is_written(
     place: Place, destination: Destination, spark: SparkSession, base: tuple[int] | None
 ) -> None:
+    needs_mirror(place)
     fill(destination, spark, ITEMS, ("old", 1, "a"))
     fill(destination, spark, ORDERS, (1, "a", 1), others=10)
     before = a_progress(50, ORDERS, ITEMS)
@@ -171,6 +173,7 @@ def test_a_partial_row_without_a_base_stops_its_table_and_nothing_of_the_batch_i
 def test_after_a_failed_table_the_batch_can_come_again_without_it(
     place: Place, destination: Destination, spark: SparkSession
 ) -> None:
+    needs_mirror(place)
     fill(destination, spark, ITEMS, ("old", 1, "a"))
     fill(destination, spark, ORDERS, others=10)
     good = changes(spark, ITEMS, upsert("new", 1, "a"))
