@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
+from apply_spark.destinations.clickhouse_types import HeldColumn, held_column
 from apply_spark.destinations.duckdb_types import DuckDbType, duckdb_type
 from apply_spark.destinations.spark_types import SparkType, spark_type
 from schemas.envelope import plain
@@ -36,10 +38,12 @@ The types of Delta and Iceberg have the names of Spark. Iceberg has no `smallint
 
 An array of any type is `["null", {"type": "array", "items": ["null", T]}, "string"]`:
 
-| value | in Avro | in Spark | in DuckDB, Delta, Iceberg |
-|---|---|---|---|
-| one dimension from index 1 on, with NULLs, or empty | the array | `member0` of a struct | `T[]`, `array<T>` |
-| more dimensions, other bounds (`[0:1]={1,2}`) | the literal, as string | `member1` | refused: the table stops |
+| value | in Avro | in Spark | in DuckDB, Delta, Iceberg | in ClickHouse |
+|---|---|---|---|---|
+| one dimension from index 1 on, with NULLs, or empty | the array | `member0` of a struct | `T[]`, `array<T>` | a list |
+| more dimensions, other bounds (`[0:1]={1,2}`) | the literal, as string | `member1` | refused: the table stops | text |
+
+In ClickHouse, where an `Array` cannot be NULL, it is a `Variant(Array(Nullable(T)), String)`.
 
 The items of an array of a type that is not in the table above (an enum, a composite) are text.
 
@@ -69,27 +73,40 @@ _LAKES = """
 | type | has no place for |
 |---|---|
 """
+_CLICKHOUSE = """
+## What ClickHouse cannot hold
+
+| ClickHouse type | has no place for |
+|---|---|
+"""
 
 
 def reference() -> str:
     """The whole page."""
-    unheld = ["".join(_unheld(held_type)) for held_type in (duckdb_type, spark_type)]
-    return _HEAD + "".join(_scalars()) + _ARRAYS + unheld[0] + _LAKES + unheld[1]
+    unheld = ["".join(_unheld(held_type)) for held_type in (duckdb_type, spark_type, _in_a_key)]
+    return _HEAD + "".join(_scalars()) + _ARRAYS + unheld[0] + _LAKES + unheld[1] + _CLICKHOUSE + unheld[2]
 
 
 def _scalars() -> Iterator[str]:
-    yield "| Postgres | Avro | Spark | DuckDB | Delta, Iceberg | notes |\n|---|---|---|---|---|---|\n"
+    yield "| Postgres | Avro | Spark | DuckDB | Delta, Iceberg | ClickHouse | notes |\n|---|---|---|---|---|---|---|\n"
     for known in (*SCALARS, pg_type(0)):
         column = Column("c", known.oid, known.name)
-        types = f"`{_spark(known.avro)}` | `{duckdb_type(column).name}` | `{spark_type(column).name}`"
-        yield f"| `{known.name}` | {_avro(known.avro)} | {types} | {known.note} |\n"
+        types = [_spark(known.avro), duckdb_type(column).name, spark_type(column).name, _in_a_key(column).name]
+        yield f"| `{known.name}` | {_avro(known.avro)} | `{'` | `'.join(types)}` | {known.note} |\n"
 
 
-def _unheld(held_type: Callable[[Column], DuckDbType | SparkType]) -> Iterator[str]:
+def _in_a_key(column: Column) -> HeldColumn:
+    """Without the `Nullable` that every other column of a mirror in ClickHouse has."""
+    return held_column(replace(column, key=True))
+
+
+def _unheld(held_type: Callable[[Column], DuckDbType | SparkType | HeldColumn]) -> Iterator[str]:
     numeric = Column("c", 1700, "numeric", (10 << 16 | 2) + 4)
     types = [held_type(numeric), *(held_type(Column("c", known.oid, known.name)) for known in SCALARS)]
     yield from (f"| `{held.name}` | {held.unheld} |\n" for held in types if held.unheld)
-    yield f"| any array | {held_type(Column('c', 1009, 'text[]')).unheld} |\n"
+    array = held_type(Column("c", 1009, "text[]"))
+    where = "any array in a key" if isinstance(array, HeldColumn) else "any array"
+    yield f"| {where} | {array.unheld} |\n"
 
 
 def _avro(avro: AvroType) -> str:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from apply_spark.destination import Alteration, Batch, Destination
 from apply_spark.errors import TableFailed
 from destination_contract.batches import a_progress, bag_changes, changes, fill, gone, upsert
-from destination_contract.place import Place, held_at, printed
+from destination_contract.place import Place, held_at, needs_mirror, printed
 from destination_contract.samples import ARRAYS, SAMPLES, a_table_of, from_kafka
 from destination_contract.tables import INT8, a_column, a_table
 from schemas.evolution import changes as changes_between
@@ -88,6 +88,7 @@ class AlterationsContract:
     def test_a_failed_table_leaves_the_shape_as_it_was(
         self, place: Place, destination: Destination, spark: SparkSession
     ) -> None:
+        needs_mirror(place)
         fill(destination, spark, ORDERS, (1, "a", 10))
         after = a_table(ID, AMOUNT, MORE)
         lost = changes(spark, after, upsert(9, None, 1, missing=["amount"], base=(9,)))
@@ -100,6 +101,7 @@ class AlterationsContract:
     def test_what_rows_miss_is_held_as_a_copied_value_is_in_every_type(
         self, place: Place, destination: Destination, spark: SparkSession
     ) -> None:
+        needs_mirror(place)
         samples = (*held_at(place, SAMPLES), *held_at(place, ARRAYS))
         after = a_table_of(samples, key=True)
         columns = [

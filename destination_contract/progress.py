@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from apply_spark.destination import Batch, Destination
 from apply_spark.errors import TableFailed
 from destination_contract.batches import a_batch, a_progress, changes, copied, fill, gone, upsert
-from destination_contract.place import Place
+from destination_contract.place import Place, needs_mirror
 from destination_contract.tables import ITEMS, ORDERS
 from schemas.errors import Retry
 from schemas.lsn import Lsn
@@ -24,6 +24,7 @@ class ProgressContract:
     def test_a_partial_row_without_a_base_stops_its_table_and_nothing_of_the_batch_is_written(
         self, place: Place, destination: Destination, spark: SparkSession, base: tuple[int] | None
     ) -> None:
+        needs_mirror(place)
         fill(destination, spark, ITEMS, ("old", 1, "a"))
         fill(destination, spark, ORDERS, (1, "a", 1), others=10)
         before = a_progress(50, ORDERS, ITEMS)
@@ -43,6 +44,7 @@ class ProgressContract:
     def test_after_a_failed_table_the_batch_can_come_again_without_it(
         self, place: Place, destination: Destination, spark: SparkSession
     ) -> None:
+        needs_mirror(place)
         fill(destination, spark, ITEMS, ("old", 1, "a"))
         fill(destination, spark, ORDERS, others=10)
         good = changes(spark, ITEMS, upsert("new", 1, "a"))

@@ -24,6 +24,6 @@ NUMBERS = (
         str,
         "string",
         "every digit, `NaN`, `Infinity` and `-Infinity`; `decimal(p, s)` in DuckDB and Delta where the column is "
-        "`numeric(p, s)` and `p` at most 38",
+        "`numeric(p, s)` and `p` at most 38, in ClickHouse at most 76",
     ),
 )

@@ -7,9 +7,11 @@ itself, is in `destination_contract`; the names that tests of single destination
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import clickhouse_connect
 import duckdb
 import psycopg
 import pytest
@@ -19,11 +21,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
 from apply_spark.destination import Destination
+from apply_spark.destinations.clickhouse import ClickHouseDestination
+from apply_spark.destinations.clickhouse_types import quoted as quoted_for_clickhouse
 from apply_spark.destinations.delta import DeltaDestination
 from apply_spark.destinations.duckdb import DuckDbDestination
 from apply_spark.destinations.ducklake import DuckLakeDestination, load_extension
 from apply_spark.destinations.iceberg import IcebergDestination
 from apply_spark.destinations.memory import MemoryDestination
+from apply_spark.destinations.parquet import ParquetDestination
 from apply_spark.destinations.postgres import PostgresDestination
 from console.local_stack.postgres import LocalPostgres
 from destination_contract.batches import (
@@ -43,7 +48,8 @@ from destination_contract.tables import EVENTS, ITEMS, ORDERS
 from schemas.identifiers import DestinationName
 from schemas.table import TableSchema
 from schemas.topics import escaped
-from tests.contract.destination_types import is_of_spark
+from tests.contract.destination_types import is_of_clickhouse, is_of_parquet, is_of_spark
+from tests.support.parquet_log import replayed
 
 __all__ = [
     "EVENTS",
@@ -53,12 +59,14 @@ __all__ = [
     "NAMES",
     "ORDERS",
     "PLACES",
+    "ClickHousePlace",
     "DeltaPlace",
     "DuckDbPlace",
     "DuckLakePlace",
     "Event",
     "IcebergPlace",
     "MemoryPlace",
+    "ParquetPlace",
     "Place",
     "PostgresPlace",
     "a_batch",
@@ -217,25 +225,88 @@ def in_a_folder(folder: Path, spark: SparkSession, name: str | None = None) -> I
     return IcebergPlace(spark, name, catalog="hadoop", warehouse=str(folder / "lake"))
 
 
+class ClickHousePlace:
+    """A folder that ClickHouse's engine has its tables in. A process has one engine at a time: while a destination has
+    the folder open, readers share its engine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.options = {"dsn": f"chdb://{folder / 'lake'}", "database": "mirror_{schema}"}
+
+    def opened(self) -> Destination:
+        return ClickHouseDestination(LAKE, self.options)
+
+    def rows(self, schema: TableSchema) -> list[tuple[Any, ...]]:
+        return self.query(f"select * from {self.view(schema)}")
+
+    def holds(self, sample: Sample) -> bool:
+        return is_of_clickhouse(sample)
+
+    def texts(self, schema: TableSchema) -> list[tuple[str | None, ...]]:
+        """As ClickHouse prints the values."""
+        columns = [f"cast({quoted_for_clickhouse(c.name)} as Nullable(String))" for c in schema.columns]
+        return self.query(f"select {', '.join(columns)} from {self.view(schema)}")
+
+    def view(self, schema: TableSchema) -> str:
+        return quoted_for_clickhouse(f"mirror_{schema.name.schema}", schema.name.name)
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        client = clickhouse_connect.get_client(dsn=self.options["dsn"])
+        try:
+            return [tuple(row) for row in client.query(statement).result_rows]
+        finally:
+            client.close()
+
+    def command(self, statement: str) -> None:
+        client = clickhouse_connect.get_client(dsn=self.options["dsn"])
+        try:
+            client.command(statement)
+        finally:
+            client.close()
+
+
+class ParquetPlace:
+    """A change log, read by whoever wants to have the tables that it tells of."""
+
+    is_log = True
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "log"
+
+    def opened(self) -> Destination:
+        return ParquetDestination(LAKE, {"path": self.path})
+
+    def rows(self, schema: TableSchema) -> list[tuple[Any, ...]]:
+        return replayed(self.path, LAKE, schema.name)
+
+    def holds(self, sample: Sample) -> bool:
+        return is_of_parquet(sample)
+
+
+_IN_A_FOLDER: dict[str, Callable[[Path], Place]] = {
+    "clickhouse": ClickHousePlace,
+    "duckdb": DuckDbPlace,
+    "ducklake": DuckLakePlace,
+    "parquet": ParquetPlace,
+}
+
+
 def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
     match kind:
         case "memory":
             return MemoryPlace()
         case "delta":
             return DeltaPlace(request.getfixturevalue("tmp_path"), request.getfixturevalue("spark"))
-        case "duckdb":
-            return DuckDbPlace(request.getfixturevalue("tmp_path"))
-        case "ducklake":
-            return DuckLakePlace(request.getfixturevalue("tmp_path"))
         case "iceberg":
             return in_a_folder(request.getfixturevalue("tmp_path"), request.getfixturevalue("spark"))
-        case _:
+        case "postgres":
             return PostgresPlace(request.getfixturevalue("postgres"))
+        case _:
+            return _IN_A_FOLDER[kind](request.getfixturevalue("tmp_path"))
 
 
 FURTHER = pytest.mark.further
 """Of engines beside those that most tests use: `make test-destinations`."""
-_MOST, _FURTHER = ("memory", "duckdb"), ("delta", "ducklake", "iceberg", "postgres")
+_MOST, _FURTHER = ("memory", "duckdb"), ("clickhouse", "delta", "ducklake", "iceberg", "parquet", "postgres")
 NAMES = (*_MOST, *_FURTHER)
 PLACES = (*_MOST, *(pytest.param(name, marks=FURTHER) for name in _FURTHER))
 

@@ -8,6 +8,7 @@ from destination_contract.place import held_at
 from destination_contract.samples import (
     ARRAYS,
     NUMERIC_10_2,
+    NUMERIC_50_2,
     SAMPLES,
     Sample,
     a_table_of,
@@ -19,8 +20,10 @@ from schemas.pg_types.registry import pg_type
 
 __all__ = [
     "ARRAYS",
+    "ARRAYS_OF_CLICKHOUSE",
     "ARRAYS_OF_SPARK",
     "NUMERIC_10_2",
+    "OF_CLICKHOUSE",
     "OF_SPARK",
     "SAMPLES",
     "Sample",
@@ -28,6 +31,8 @@ __all__ = [
     "comparable",
     "from_kafka",
     "held_at",
+    "is_of_clickhouse",
+    "is_of_parquet",
     "is_of_spark",
     "shown_by_duckdb",
 ]
@@ -54,13 +59,37 @@ def shown_by_duckdb(sample: Sample) -> str:
     return _SHOWN_BY_DUCKDB.get((sample.type_oid, sample.text), sample.text)
 
 
+def _is_within(first: date, last: date, sample: Sample) -> bool:
+    """Whether it is a date or a moment between these, or of another type."""
+    epoch = date(1970, 1, 1).toordinal()
+    begin, end = first.toordinal() - epoch, last.toordinal() + 1 - epoch
+    unit = {DATE: 1, TIMESTAMP: 86_400_000_000, TIMESTAMPTZ: 86_400_000_000}.get(sample.type_oid)
+    return unit is None or begin * unit <= pg_type(sample.type_oid).parse(sample.text) < end * unit
+
+
 def is_of_spark(sample: Sample) -> bool:
     """Delta and Iceberg have the years 1 to 9999."""
-    epoch = date(1970, 1, 1).toordinal()
-    first, end = date.min.toordinal() - epoch, date.max.toordinal() + 1 - epoch
-    unit = {DATE: 1, TIMESTAMP: 86_400_000_000, TIMESTAMPTZ: 86_400_000_000}.get(sample.type_oid)
-    return unit is None or first * unit <= pg_type(sample.type_oid).parse(sample.text) < end * unit
+    return _is_within(date.min, date.max, sample)
+
+
+def is_of_clickhouse(sample: Sample) -> bool:
+    """It has the years 1900 to 2299, decimals of 76 digits, and no NaN among them."""
+    return _is_within(_FIRST, _LAST, sample) and sample.modifier != NUMERIC_50_2
+
+
+def is_of_parquet(sample: Sample) -> bool:
+    return "infinity" not in sample.text and sample.modifier != NUMERIC_50_2
 
 
 OF_SPARK = tuple(sample for sample in SAMPLES if is_of_spark(sample))
 ARRAYS_OF_SPARK = arrays_of(OF_SPARK)
+_FIRST, _LAST = date(1900, 1, 1), date(2299, 12, 31)
+OF_CLICKHOUSE = (
+    *(sample for sample in SAMPLES if is_of_clickhouse(sample)),
+    Sample(1700, "-" + "9" * 48 + ".99", modifier=NUMERIC_50_2),
+    Sample(DATE, str(_FIRST)),
+    Sample(DATE, str(_LAST)),
+    Sample(TIMESTAMP, "1900-01-01 00:00:00"),
+    Sample(TIMESTAMPTZ, "2299-12-31 23:59:59.999999+00"),
+)
+ARRAYS_OF_CLICKHOUSE = arrays_of(OF_CLICKHOUSE)
