@@ -57,8 +57,8 @@ class DestinationConfig(BaseModel, frozen=True, extra="allow"):
     destination's own."""
 
     type: str = Field(
-        description="`clickhouse`, `delta`, `duckdb`, `ducklake`, `iceberg`, `memory`, `parquet`, `postgres`, `stdout`, "
-        "or the name of an installed one."
+        description="`clickhouse`, `delta`, `duckdb`, `ducklake`, `iceberg`, `memory`, `parquet`, `postgres`, "
+        "`stdout`, or the name of an installed one."
     )
     filled_by: FilledBy = Field(
         default=FilledBy.APPLY,
