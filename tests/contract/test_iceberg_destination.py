@@ -357,13 +357,17 @@ def test_columns_and_properties_are_those_that_a_reader_expects(place: IcebergPl
 
 
 def lives_through_a_crash(place: IcebergPlace, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What depends on the catalog: tables that are made, a plan, a fence, a commit, a refusal."""
+    """What depends on the catalog: tables that are made, plans, and a commit that is sent when another apply has taken
+    over."""
     lake = place.opened()
     assert lake.startup() is None
     before, batch = two_tables(lake, spark), a_swap_and_a_removal(spark)
     successor, found = place.opened(), []
-    at(monkeypatch, "iceberg.committed", lambda: found.append(successor.startup()))
 
+    def between() -> None:
+        once_before(monkeypatch, Transaction, "commit", lambda: found.append(successor.startup()))
+
+    at(monkeypatch, "iceberg.committed", between)
     with pytest.raises(DestinationTaken):
         lake.write_events(batch)
 
