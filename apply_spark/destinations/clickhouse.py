@@ -32,7 +32,7 @@ from clickhouse_connect.driver.client import Client
 from pydantic import BaseModel, Field, SecretStr
 
 from apply_spark.destination import Alteration, Batch, TableChanges
-from apply_spark.destinations.clickhouse_client import REFUSED, connected, refusals, told
+from apply_spark.destinations.clickhouse_client import REFUSED, connected, doing, refusals, told
 from apply_spark.destinations.clickhouse_mirror import (
     Names,
     add_columns,
@@ -152,9 +152,10 @@ class ClickHouseDestination:
             failpoint("clickhouse.staged")
             held = before.progress.tables if before.progress is not None else {}
             known = tuple(held[each.table] for each in pending if each.table in held)
+            # From here on only the record says what is needed: that nobody answered does not mean that it was not made.
+            needed = {*(each.staged for each in pending), *(mirror.storage for mirror in mirrors.values())}
+            scratch[:] = [name for name in scratch if name not in needed]
             self._commit(State(batch.progress, mirrors, tuple(pending), known))
-            decided = {*(each.staged for each in pending), *(mirror.storage for mirror in mirrors.values())}
-            scratch[:] = [name for name in scratch if name not in decided]
         failpoint("clickhouse.decided")
         self._do(batch, before)
 
@@ -220,7 +221,7 @@ class ClickHouseDestination:
         for mirror in state.mirrors.values():
             staged = [each for each in state.pending if each.table == mirror.table]
             try:
-                with refusals(mirror.table):
+                with doing(mirror.table):
                     if mirror != before.mirrors.get(mirror.table):
                         make_view(self._client, self._names, mirror)
                     for each in staged:
@@ -250,7 +251,7 @@ class ClickHouseDestination:
         for pending in found.pending:
             if pending.staged in there:
                 try:
-                    with refusals(pending.table):
+                    with doing(pending.table):
                         carry_over(self._client, self._names, found.mirrors[pending.table], pending.staged)
                 except TableFailed:
                     behind |= {each.table: each for each in found.before if each.table == pending.table}

@@ -31,6 +31,8 @@ _SETTINGS = {
 _SECONDS_FOR_A_STATEMENT = 1800
 _NO_ROOM = {241: "memory", 243: "disk", 252: "parts"}
 _DENIED = {497, 516, 291, 492}
+_CHANGED = {16, 47, 60, 81}
+"""No such column, identifier, table, database: refused before a row was written."""
 _LOST = {159, 209, 210, 425, 999}
 
 
@@ -80,6 +82,23 @@ def refusals(table: TableName) -> Iterator[None]:
                 f"ClickHouse refuses to write to its mirror ({kind(error)}): somebody dropped it or changed its shape.",
                 solution="Undo that, and run `penstock rollback TABLE`; `penstock resync TABLE` makes the mirror anew.",
             ),
+        ) from None
+
+
+@contextmanager
+def doing(table: TableName) -> Iterator[None]:
+    """What was decided on is done. An error after which nobody knows how much of it was done is about all tables, for
+    it must be done again as it was decided; the table is stopped only where nothing can have been."""
+    try:
+        with refusals(table):
+            yield
+    except TableFailed as failed:
+        code = getattr(failed.__context__, "code", None)
+        if code in _CHANGED | _DENIED:
+            raise
+        raise DestinationAway(
+            f"ClickHouse did not take all rows of {table}: {failed.reason}",
+            solution="Make room, or mend what the reason names; then start apply again. It goes on with these rows.",
         ) from None
 
 
