@@ -31,6 +31,8 @@ OWN_COLUMNS = {"_version": "UInt64", "_deleted": "UInt8"}
 """Which record brought a row, and whether it took it away."""
 ID_COLUMNS = {"_born": "UInt64", "_place": "UInt64"}
 """What stands for a key where there is none: the record that brought a row first, and its place there."""
+_NULL_IN_AN_ARRAY = "allow_nullable_key = 1"
+"""Of a key: an item may be NULL, the key never is."""
 _NOT_WORD = re.compile(r"\W+", re.ASCII)
 _READABLE = 80
 
@@ -75,7 +77,7 @@ def make_storage(client: Client, names: Names, mirror: Mirror, schema: TableSche
     client.command(f"drop table if exists {names.own(mirror.storage)}")
     client.command(
         f"create table {names.own(mirror.storage)} ({defined}) engine = ReplacingMergeTree(_version, _deleted)"
-        f" order by ({', '.join(quoted(name) for name in key)}) settings {DURABLE}"
+        f" order by ({', '.join(quoted(name) for name in key)}) settings {DURABLE}, {_NULL_IN_AN_ARRAY}"
     )
 
 

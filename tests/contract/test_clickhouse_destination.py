@@ -23,6 +23,7 @@ from tests.contract.destination_places import (
     LAKE,
     ORDERS,
     ClickHousePlace,
+    a_batch,
     a_progress,
     changes,
     fill,
@@ -132,6 +133,21 @@ def test_an_array_that_no_list_can_hold_is_its_text_and_none_is_null_not_empty(
         (3, None, None),
         (4, [1, None], [None, "x"]),
     ]
+
+
+def test_a_key_may_be_an_array_with_null_in_it(
+    place: ClickHousePlace, lake: ClickHouseDestination, spark: SparkSession
+) -> None:
+    table = a_table(a_column("path", 1007, key=True), a_column("note"), name=TableName("public", "paths"))
+    lake.drop_table_for_copy(table, a_progress(1, table))
+    lake.write_table_rows(table, from_kafka(spark, table, ["{1,NULL}", "a"], ["{1}", "b"]), a_progress(2, table))
+
+    first, second = ([1, None], None), ([1], None)
+    lake.write_events(
+        a_batch(changes(spark, table, gone(first), upsert(second, None, missing=["note"], base=(second,))))
+    )
+
+    assert place.rows(table) == [([1], "b")]
 
 
 @pytest.mark.parametrize(
