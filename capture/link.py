@@ -4,9 +4,13 @@ Where packets are lost, TCP's own keepalives and timeouts end the connection. Wh
 the server, only the server can tell: it ends a walsender that has heard nothing for wal_sender_timeout. So after a
 silence of that length it is asked, over a new connection, whether ours still has the slot. A walsender that lives is
 left alone, however silent: it may be reading a large transaction of tables that are not published.
+
+Whoever waits at that moment for an answer on the session that reads the catalog would wait for good: it is shut down.
 """
 
 from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import structlog
@@ -15,6 +19,7 @@ from capture.errors import SourceUnreachable
 from capture.pulse import Pulse
 from capture.replication_connection import ReplicationConnection, session_dsn
 from capture.slots import find_slot
+from capture.wire import shut_down
 from schemas.identifiers import SlotName
 
 log = structlog.get_logger(__name__)
@@ -24,7 +29,13 @@ class LinkWatch:
     """Looks after one stream. `seconds` of silence are usual; 0 where the server never ends a silent walsender."""
 
     def __init__(
-        self, connection: ReplicationConnection, pulse: Pulse, dsn: str, slot: SlotName, seconds: float
+        self,
+        connection: ReplicationConnection,
+        session: psycopg.Connection,
+        pulse: Pulse,
+        dsn: str,
+        slot: SlotName,
+        seconds: float,
     ) -> None:
         self._connection = connection
         self._pulse = pulse
@@ -32,13 +43,15 @@ class LinkWatch:
         self._slot = slot
         self._seconds = seconds
         self._asked = 0.0
+        self._beside = ThreadPoolExecutor(1, "link-watch")
+        pulse.watch(self.look, lambda: shut_down(session))
 
     def look(self, now: float) -> None:
         """Raises SourceUnreachable where the server no longer streams to us."""
         silent = now - max(self._connection.heard, self._asked)
         if self._seconds and silent > self._seconds:
             self._asked = now
-            if not self._pulse.during(self._has_slot):
+            if not self._pulse.until_done(self._beside.submit(self._has_slot)):
                 raise SourceUnreachable(
                     f"Postgres has said nothing for {now - self._connection.heard:.0f} s, and streams to us no longer."
                 )

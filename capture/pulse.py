@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from capture.acknowledgement import Acknowledgement
@@ -26,6 +26,13 @@ class Pulse:
         self._seconds = seconds
         self._last = time.monotonic()
         self._beside = ThreadPoolExecutor(1, "beside-the-pulse")
+        self._look: Callable[[float], None] = lambda _now: None
+        self._abandon: Callable[[], None] = lambda: None
+
+    def watch(self, look: Callable[[float], None], abandon: Callable[[], None]) -> None:
+        """While something is waited for, `look` is called with the time, and raises where the other end is gone; then
+        `abandon` ends every wait for an answer."""
+        self._look, self._abandon = look, abandon
 
     def beat(self) -> None:
         self._connection.read_ahead()
@@ -33,8 +40,21 @@ class Pulse:
             self.report()
 
     def during(self, work: Callable[[], T]) -> T:
-        """Does what may wait long for Kafka, and beats meanwhile. `work` does not touch the stream's connection."""
+        """Does what may wait long for Kafka, or for an answer of the server, and beats meanwhile. `work` does not touch
+        the stream's connection; nothing of it goes on when this raises."""
         future = self._beside.submit(work)
+        try:
+            while not wait([future], _SLICE_SECONDS).done:
+                self.beat()
+                self._look(time.monotonic())
+        except BaseException:
+            self._abandon()
+            wait([future])
+            raise
+        return future.result()
+
+    def until_done(self, future: Future[T]) -> T:
+        """Beats, and looks at nothing."""
         while not wait([future], _SLICE_SECONDS).done:
             self.beat()
         return future.result()

@@ -133,7 +133,9 @@ def _opened_epoch(
         acknowledgement.switch(switched)
     timeout = _wal_sender_timeout(session)
     pulse = Pulse(connection, acknowledgement, _status_seconds(timeout, config))
-    link = LinkWatch(connection, pulse, config.source.dsn.get_secret_value(), slot_name(config.pipeline), timeout)
+    link = LinkWatch(
+        connection, session, pulse, config.source.dsn.get_secret_value(), slot_name(config.pipeline), timeout
+    )
     producer = BoundedProducer(config.kafka, config.tuning.producer_memory, pulse.beat)
     writer = CheckpointWriter(config.kafka, kafka, topics.checkpoints, log_id, epoch)
     changes = {topic for topic in kafka.topics() if topics.table_of_changes(topic) is not None}

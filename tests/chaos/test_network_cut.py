@@ -6,6 +6,8 @@ import os
 import secrets
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -100,6 +102,52 @@ def test_a_silent_walsender_that_lives_is_left_alone(
         pipeline.assert_captured()
 
     assert "connection lost" not in log
+
+
+ASKING = """
+import sys, threading
+from types import SimpleNamespace
+
+import psycopg
+from pydantic import SecretStr
+
+from capture.config import Failover, SourceConfig
+from capture.errors import SourceUnreachable
+from capture.link import LinkWatch
+from capture.pulse import Pulse
+from capture.replication_connection import ReplicationConnection, session_dsn
+
+dsn, slot, seconds = sys.argv[1:]
+with ReplicationConnection(dsn) as connection, psycopg.connect(session_dsn(dsn), autocommit=True) as session:
+    start = connection.create_slot(slot, Failover.NONE, threading.Event(), lambda: None)
+    connection.start(slot, SourceConfig(dsn=SecretStr(dsn), publication="none"), start)
+    pulse = Pulse(connection, SimpleNamespace(flushed=start), 0.5)
+    LinkWatch(connection, session, pulse, dsn, slot, float(seconds))
+    print("asking", flush=True)
+    try:
+        pulse.during(lambda: session.execute("select pg_sleep(120)"))
+    except SourceUnreachable as error:
+        print(error.reason)
+"""
+
+
+def test_a_question_that_a_cut_leaves_unanswered_is_given_up(postgres: LocalPostgres) -> None:
+    """It is asked while the stream waits for the answer; nothing but the stream's own silence can tell."""
+    slot = f"t{secrets.token_hex(4)}"
+    with Proxy(postgres.port) as proxy, psycopg.connect(postgres.dsn(), autocommit=True) as server:
+        options = f"-c wal_sender_timeout={TIMEOUT_SECONDS}s"
+        dsn = make_conninfo(postgres.dsn(), port=proxy.port, options=options)
+        arguments = [sys.executable, "-c", ASKING, dsn, slot, str(TIMEOUT_SECONDS)]
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as asking:
+            assert asking.stdout is not None
+            assert asking.stdout.readline() == "asking\n"
+            proxy.cut()
+            told, _ = asking.communicate(timeout=NOTICED_SECONDS)
+        active = "select 1 from pg_replication_slots where slot_name = %s and active"
+        eventually(lambda: server.execute(active, [slot]).fetchone() is None, what="the walsender to end")
+        server.execute("select pg_drop_replication_slot(%s)", [slot])
+
+    assert "streams to us no longer" in told
 
 
 def test_a_watch_of_a_standby_that_answers_no_more_ends_at_once(postgres: LocalPostgres) -> None:
