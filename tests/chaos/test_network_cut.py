@@ -140,9 +140,12 @@ def test_a_question_that_a_cut_leaves_unanswered_is_given_up(postgres: LocalPost
         arguments = [sys.executable, "-c", ASKING, dsn, slot, str(TIMEOUT_SECONDS)]
         with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as asking:
             assert asking.stdout is not None
-            assert asking.stdout.readline() == "asking\n"
-            proxy.cut()
-            told, _ = asking.communicate(timeout=NOTICED_SECONDS)
+            try:
+                assert asking.stdout.readline() == "asking\n"
+                proxy.cut()
+                told, _ = asking.communicate(timeout=NOTICED_SECONDS)
+            finally:
+                asking.kill()
         active = "select 1 from pg_replication_slots where slot_name = %s and active"
         eventually(lambda: server.execute(active, [slot]).fetchone() is None, what="the walsender to end")
         server.execute("select pg_drop_replication_slot(%s)", [slot])
