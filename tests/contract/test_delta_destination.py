@@ -260,6 +260,7 @@ def test_an_apply_that_was_frozen_between_its_plan_and_its_commit_and_replaced_w
     assert place.rows(table) == [(1, "b")]
 
 
+@pytest.mark.timeout(900)  # dozens of commits
 def test_progress_survives_optimize_vacuum_and_the_end_of_the_history(
     place: DeltaPlace, lake: DeltaDestination, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,7 @@ def assert_equal(pipeline: Pipeline, place: DeltaPlace | IcebergPlace, f: str = 
         assert sorted(map(repr, map(tuple, rows))) == sorted(map(repr, source.fetchall())), table
 
 
+@pytest.mark.timeout(900)  # three starts of Spark, and commits that take seconds
 def test_killing_apply_between_the_commits_of_two_tables_loses_and_repeats_nothing(
     mirror: tuple[Pipeline, DeltaPlace | IcebergPlace], request: pytest.FixtureRequest
 ) -> None:
