@@ -71,9 +71,9 @@ integration-capture: prepared
 test-destinations: prepared
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m further tests/chaos tests/integration tests/contract
 
-# What measures time, after all others.
+# What measures time, after all others, with a Spark as users have it.
 integration-alone: prepared
-	$(BIN)/pytest -m alone tests/integration
+	SPARK_SUBMIT_OPTS= $(BIN)/pytest -m alone tests/integration
 
 # What depends on the version of Postgres, on every version; `make test` takes types on the oldest as well, and 17 for all.
 VERSIONS ?= 14 15 16 17 18

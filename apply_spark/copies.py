@@ -1,5 +1,7 @@
 """Copied rows from their topic to Arrow, piece by piece: while one piece is written, Spark reads the next.
 
+Changes of other tables wait while a piece is written. So a piece is as large as what takes a second, by the last ones.
+
 A copy that was interrupted and resumed has some keys more than once, in a piece and in different ones. Its rows are
 written as upserts. Which image of a key is written does not matter: images differ only where the row was changed after
 the first snapshot, and all changes since then are applied, whole, before the table is Ready.
@@ -7,7 +9,10 @@ the first snapshot, and all changes since then are applied, whole, before the ta
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -54,6 +59,27 @@ def upserts(spark: SparkSession, rows: pa.Table, schema: TableSchema) -> TableCh
     return TableChanges(schema, truncate=False, rows=folded, partial=False)
 
 
+class Pace:
+    """How many rows the next piece has."""
+
+    _SECONDS = 1.0
+    _FIRST = 25_000
+    """A new JVM takes its time for the first rows."""
+    _LEAST = 1_000
+
+    def __init__(self) -> None:
+        self.rows = self._FIRST
+
+    def took(self, rows: int, seconds: float) -> None:
+        """Follows what a piece took, by at most a factor of two: one slow moment is not the rule. A piece that was
+        smaller than it might have been does not say that larger ones are fast."""
+        fitting = int(rows * self._SECONDS / max(seconds, 1e-3))
+        if fitting < rows:
+            self.rows = max(self._LEAST, rows // 2, fitting)
+        elif rows >= self.rows:
+            self.rows = min(rows * 2, fitting)
+
+
 class _Ahead(NamedTuple):
     """A piece that is being read, or was."""
 
@@ -75,6 +101,7 @@ class CopyReader:
         self._schemas = schemas
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="copy-ahead")
         self._ahead: _Ahead | None = None
+        self._pace = Pace()
         self._decoder = ArrowDecoder(kafka, copy_reader_schema)
 
     def __enter__(self) -> Self:
@@ -85,18 +112,24 @@ class CopyReader:
     ) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def rows(self, table: TableProgress, piece: OffsetRange, then: OffsetRange | None) -> pa.Table:
-        """A piece of a table's copy, with the one column `row`; `then` is the piece that is wanted next."""
+    @contextmanager
+    def piece(self, table: TableProgress, most: int) -> Iterator[tuple[pa.Table, int]]:
+        """The next rows of a table's copy, with the one column `row`, and the offset that they reach; written inside
+        the block. No piece has more than `most` rows."""
+        began = time.monotonic()
         topic = self._topics.copy(table.table, table.generation)
         ahead, self._ahead = self._ahead, None
-        if ahead is None or (ahead.topic, ahead.piece) != (topic, piece):
-            ahead = self._begun(table, topic, piece)
+        if ahead is None or (ahead.topic, ahead.piece.start) != (topic, table.copy_offset):
+            ahead = self._begun(table, topic, table.copy_offset, most)
         rows = ahead.rows.result()
-        if then is not None:
-            self._ahead = self._begun(table, topic, then)
-        return rows
+        if ahead.piece.end != table.copy_end:
+            self._ahead = self._begun(table, topic, ahead.piece.end, most)
+        yield rows, ahead.piece.end
+        self._pace.took(ahead.piece.end - ahead.piece.start, time.monotonic() - began)
 
-    def _begun(self, table: TableProgress, topic: str, piece: OffsetRange) -> _Ahead:
+    def _begun(self, table: TableProgress, topic: str, start: int, most: int) -> _Ahead:
+        assert table.copy_end is not None  # noqa: S101 -- or there would be nothing to read
+        piece = OffsetRange(start, min(table.copy_end, start + min(most, self._pace.rows)))
         try:
             ranges = checked(self._log, {topic: piece})
         except LogError as error:

@@ -39,7 +39,6 @@ from apply_spark.metrics import (
 )
 from apply_spark.new_shapes import ignored, pinned, require_allowed, require_hidden, shape_of_mirror
 from apply_spark.progress import Progress, TableProgress
-from apply_spark.read import OffsetRange
 from apply_spark.reader import IntervalReader
 from apply_spark.reshape import copied_as
 from apply_spark.retries import held, is_due
@@ -279,21 +278,14 @@ class Applier:
             progress = progress.with_tables(table)
             self._destination.drop_table_for_copy(self._parts.shape(shape_of_mirror(table)), progress)
             self._reached(progress)
-        assert table.copy_end is not None  # noqa: S101 -- or there would be no work
-        end = min(table.copy_end, table.copy_offset + self._piece(table))
-        copied = table.copied
-        if end > table.copy_offset:
-            following = OffsetRange(end, min(table.copy_end, end + self._piece(table)))
-            rows = self._parts.copies.rows(
-                table, OffsetRange(table.copy_offset, end), following if end < table.copy_end else None
-            )
-            copied += rows.num_rows
-            after = self._copied(progress, table, end, copied)
-            self._write_copied(table, rows, after)
-            COPIED_ROWS.labels(self._destination.name).inc(copied - table.copied)
-        else:
-            after = self._copied(progress, table, end, copied)
+        if table.copy_offset == table.copy_end:
+            after = self._copied(progress, table, table.copy_offset, table.copied)
             self._destination.save_progress(after)
+        else:
+            with self._parts.copies.piece(table, self._piece(table)) as (rows, end):
+                after = self._copied(progress, table, end, table.copied + rows.num_rows)
+                self._write_copied(table, rows, after)
+                COPIED_ROWS.labels(self._destination.name).inc(rows.num_rows)
         self._reached(after)
 
     def _write_copied(self, table: TableProgress, rows: pa.Table, after: Progress) -> None:

@@ -17,7 +17,6 @@ from apply_spark.copies import CopyReader
 from apply_spark.errors import TableFailed
 from apply_spark.intervals import Budget, Interval
 from apply_spark.progress import TableProgress
-from apply_spark.read import OffsetRange
 from apply_spark.reader import IntervalReader
 from capture.transcode.reference import Origin, Transcoder
 from console.local_stack.kafka import LocalKafka
@@ -276,8 +275,9 @@ def test_a_damaged_copy_stops_its_table(kafka: LocalKafka, spark: SparkSession) 
         with (
             CopyReader(spark, config, written.topics, log, written.schemas) as copies,
             pytest.raises(TableFailed, match=f"{topic} has a damaged record at offset 0: a union has no such branch"),
+            copies.piece(replace(table, copy_end=1), most=1),
         ):
-            copies.rows(table, OffsetRange(0, 1), None)
+            pass
 
 
 def test_a_truncate_takes_what_was_before_it(written: Written) -> None:
@@ -299,9 +299,9 @@ def test_keys_that_are_equal_and_have_other_bytes_are_one_key(written: Written) 
     assert sorted(row[1] for _, _, row in changes["orders"]) == ["b", "c"]
 
 
-@pytest.mark.parametrize("second", [OffsetRange(6, 9), OffsetRange(7, 9)], ids=["as told before", "another one"])
-def test_a_piece_of_a_copy_has_its_rows_and_no_others(written: Written, second: OffsetRange) -> None:
-    table = written.progress(orders())
+@pytest.mark.parametrize("second", [6, 7], ids=["as read ahead", "another one"])
+def test_a_piece_of_a_copy_has_its_rows_and_no_others(written: Written, second: int) -> None:
+    table = replace(written.progress(orders()), copy_offset=3, copy_end=9)
     topic = written.topics.copy(table.table, table.generation)
     written.log.create(topic, TopicKind.RECORDS)
     transcoder = Transcoder(written.pipeline, "shop", orders(), (table.schema_id, None), NOW)
@@ -310,10 +310,13 @@ def test_a_piece_of_a_copy_has_its_rows_and_no_others(written: Written, second: 
         written.producer.produce(topic, transcoder.value(Op.READ, None, _texts((number, None)), origin))
     written.producer.flush()
 
+    pieces = []
     with CopyReader(written.spark, written.kafka, written.topics, written.log, written.schemas) as copies:
-        pieces = [copies.rows(table, OffsetRange(3, 6), OffsetRange(6, 9)), copies.rows(table, second, None)]
+        for each in (table, replace(table, copy_offset=second)):
+            with copies.piece(each, most=3) as (rows, end):
+                pieces.append(([row["row"]["id"] for row in rows.to_pylist()], end))
 
-    assert [[row["row"]["id"] for row in piece.to_pylist()] for piece in pieces] == [[3, 4, 5], list(range(*second))]
+    assert pieces == [([3, 4, 5], 6), (list(range(second, 9)), 9)]
 
 
 def _texts(row: tuple[Any, ...] | None) -> tuple[bytes | None, ...] | None:

@@ -7,7 +7,7 @@ from typing import cast
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from apply_spark.copies import upserts
+from apply_spark.copies import Pace, upserts
 from schemas.identifiers import TableName
 from tests.support.builders import a_column, a_table
 
@@ -26,3 +26,25 @@ def test_a_key_that_was_read_several_times_is_written_once() -> None:
     assert all(each["row"] in rows and each["row"]["id"] == each["key"]["id"] for each in written)
     assert not any(each["deleted"] for each in written)
     assert (changes.truncate, changes.partial) == (False, False)
+
+
+def test_a_piece_becomes_what_takes_a_second_and_follows_by_steps() -> None:
+    pace = Pace()
+    sizes = [pace.rows]
+    for _ in range(6):
+        pace.took(pace.rows, seconds=pace.rows / 130_000)  # a warm apply
+        sizes.append(pace.rows)
+    assert sizes == [25_000, 50_000, 100_000, 130_000, 130_000, 130_000, 130_000]
+
+    pace.took(130_000, seconds=60)
+    assert pace.rows == 65_000
+
+
+def test_a_small_piece_says_nothing_of_larger_ones_unless_it_was_slow() -> None:
+    pace = Pace()
+    pace.took(10, seconds=0.01)
+    assert pace.rows == 25_000
+    pace.took(5_000, seconds=2)
+    assert pace.rows == 2_500
+    pace.took(100, seconds=100)
+    assert pace.rows == 1_000
