@@ -12,15 +12,19 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
 from apply_spark.config import ApplyConfig, DestinationConfig
-from apply_spark.destination import Batch, Destination, TableChanges
+from apply_spark.destination import Batch, Connector, Destination, TableChanges
+from apply_spark.destinations.clickhouse import ClickHouseDestination
 from apply_spark.destinations.delta import DeltaDestination
 from apply_spark.destinations.duckdb import DuckDbDestination
 from apply_spark.destinations.ducklake import DuckLakeDestination
+from apply_spark.destinations.iceberg import IcebergDestination
+from apply_spark.destinations.parquet import ParquetDestination
 from apply_spark.destinations.postgres import PostgresDestination
 from apply_spark.progress import Progress, TableProgress
 from apply_spark.rows import ArrowRows
@@ -28,7 +32,16 @@ from apply_spark.session import spark_session
 from benchmarks.group import Step
 from benchmarks.measurement import Measurement
 from benchmarks.order_rows import ORDERS, changed_rows, copied_rows
-from benchmarks.raw_merges import RawDelta, RawDuckDb, RawDuckLake, RawMerge, RawPostgres
+from benchmarks.raw_merges import (
+    RawClickHouse,
+    RawDelta,
+    RawDuckDb,
+    RawDuckLake,
+    RawIceberg,
+    RawMerge,
+    RawParquet,
+    RawPostgres,
+)
 from benchmarks.servers import Servers
 from benchmarks.sizes import Sizes
 from console.local_stack.spark import spark_runtime
@@ -63,26 +76,14 @@ class DestinationGroup:
         self._lsn = 0
 
     def prepare(self) -> None:
-        spark = self._spark = _session()
-        self._open.callback(spark.stop)
-        folder = self._servers.folder
+        self._spark = _session()
+        self._open.callback(self._spark.stop)
         self._servers.create_database(_DATABASE).close()
-        dsn = self._servers.dsn(_DATABASE)
-        lake = {"catalog": str(folder / "ours.ducklake"), "data_path": str(folder / "ours_files")}
-        made: dict[str, Callable[[], _Pair]] = {
-            "duckdb": lambda: _Pair(
-                DuckDbDestination(_NAME, {"path": folder / "ours.duckdb"}), RawDuckDb(folder / "raw.duckdb")
-            ),
-            "ducklake": lambda: _Pair(DuckLakeDestination(_NAME, lake), RawDuckLake(folder)),
-            "postgres": lambda: _Pair(PostgresDestination(_NAME, {"dsn": dsn}), RawPostgres(dsn)),
-            "delta": lambda: _Pair(
-                DeltaDestination(_NAME, {"path": str(folder / "ours_delta")}), RawDelta(spark, folder / "raw_delta")
-            ),
-        }
-        for kind, make in made.items():
-            pair = self._pairs[kind] = make()
-            pair.ours.startup()
-            self._open.callback(pair.ours.shutdown)
+        made = _pairs(self._spark, self._servers.folder, self._servers.dsn(_DATABASE))
+        for kind, (ours, raw) in made.items():
+            ours.startup()
+            self._open.callback(ours.shutdown)
+            pair = self._pairs[kind] = _Pair(ours, raw())
             self._open.callback(pair.raw.close)
             self._fill(pair)
 
@@ -130,14 +131,42 @@ class DestinationGroup:
         return replace(fresh.with_tables(table), lsn=Lsn(self._lsn), epoch=Epoch(1), log_offset=self._lsn)
 
 
+def _pairs(spark: SparkSession, folder: Path, dsn: str) -> dict[str, tuple[Destination, Callable[[], RawMerge]]]:
+    """By type: the destination, and what makes the engine without it once that is open. Each has its own place, except
+    that Spark knows one catalog for both of Iceberg, and a process has one engine of ClickHouse."""
+    lake = {"catalog": str(folder / "ours.ducklake"), "data_path": str(folder / "ours_files")}
+    iceberg = {"catalog": "hadoop", "warehouse": str(folder / "iceberg")}
+    clickhouse = f"chdb://{folder / 'clickhouse'}"
+    return {
+        "duckdb": (
+            DuckDbDestination(_NAME, {"path": folder / "ours.duckdb"}),
+            lambda: RawDuckDb(folder / "raw.duckdb"),
+        ),
+        "ducklake": (DuckLakeDestination(_NAME, lake), lambda: RawDuckLake(folder)),
+        "postgres": (PostgresDestination(_NAME, {"dsn": dsn}), lambda: RawPostgres(dsn)),
+        "delta": (
+            DeltaDestination(_NAME, {"path": str(folder / "ours_delta")}),
+            lambda: RawDelta(spark, f"delta.`{folder}/raw_delta`"),
+        ),
+        "iceberg": (IcebergDestination(_NAME, iceberg), lambda: RawIceberg(spark, f"{_NAME}.raw.orders")),
+        "clickhouse": (ClickHouseDestination(_NAME, {"dsn": clickhouse}), lambda: RawClickHouse(clickhouse)),
+        "parquet": (
+            ParquetDestination(_NAME, {"path": folder / "ours_parquet"}),
+            lambda: RawParquet(folder / "raw_parquet"),
+        ),
+    }
+
+
 def _session() -> SparkSession:
-    """As apply makes it."""
+    """As apply makes it, for Delta and for Iceberg."""
+    delta, iceberg = DeltaDestination.connector, IcebergDestination.connector
+    both = Connector((*delta.jars, *iceberg.jars), {**delta.settings, **iceberg.settings})
     return spark_session(
         ApplyConfig(
             pipeline=PipelineName("bench"),
             name=_NAME,
             destination=DestinationConfig(type="memory"),
             kafka=KafkaConfig(bootstrap_servers="none:1"),
-            runtime=spark_runtime(DeltaDestination.connector),
+            runtime=spark_runtime(both),
         )
     )

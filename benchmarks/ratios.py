@@ -14,7 +14,7 @@ from benchmarks.measurement import Cases, Measurement
 
 TOLERANCE = 0.20
 READERS = ("blocking", "low_water", "nap", "spin")
-DESTINATIONS = ("duckdb", "ducklake", "postgres", "delta")
+DESTINATIONS = ("duckdb", "ducklake", "postgres", "delta", "iceberg", "clickhouse", "parquet")
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,16 @@
 from __future__ import annotations
 
 import io
+import os
+import secrets
 from pathlib import Path
 from typing import Protocol
 
+import clickhouse_connect
 import duckdb
 import psycopg
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyarrow import csv
 from pyspark.sql import DataFrame, SparkSession
 
@@ -27,6 +31,12 @@ when matched and s.deleted then delete
 when matched then update set {_SET}
 when not matched and not s.deleted then insert ({_LISTED}) values ({_VALUES})
 """
+
+
+_SPARK_TYPES = (
+    "id bigint, customer_id int, placed_at timestamp, status string, currency string, amount decimal(12, 2),"
+    " items int, express boolean, reference string, note string"
+)
 
 
 class RawMerge(Protocol):
@@ -120,14 +130,16 @@ class RawPostgres:
 class RawDelta:
     """A table in a folder, with deletion vectors as penstock's mirrors have; the batch is in Spark's memory."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    _LIKE_A_MIRROR = "using delta tblproperties ('delta.enableDeletionVectors' = 'true')"
+
+    def __init__(self, spark: SparkSession, target: str) -> None:
         self._spark = spark
-        self._path = str(folder)
+        self._target = target
         self._batch: DataFrame | None = None
+        spark.sql(f"create table {target} ({_SPARK_TYPES}) {self._LIKE_A_MIRROR}")
 
     def fill(self, rows: pa.Table) -> None:
-        frame = self._spark.createDataFrame(rows.select(_NAMES))
-        frame.write.format("delta").mode("append").option("delta.enableDeletionVectors", "true").save(self._path)
+        self._spark.createDataFrame(rows.select(_NAMES)).writeTo(self._target).append()
 
     def ready(self, batch: pa.Table) -> None:
         self.close()
@@ -136,11 +148,77 @@ class RawDelta:
         self._batch.createOrReplaceTempView("raw_batch")
 
     def merge(self) -> None:
-        self._spark.sql(_MERGE.format(target=f"delta.`{self._path}`", source="raw_batch")).collect()
+        self._spark.sql(_MERGE.format(target=self._target, source="raw_batch")).collect()
 
     def close(self) -> None:
         if self._batch is not None:
             self._batch.unpersist()
+
+
+class RawIceberg(RawDelta):
+    """A table of a Hadoop catalog, merged on read as penstock's mirrors are."""
+
+    _LIKE_A_MIRROR = """using iceberg tblproperties (
+        'format-version' = '3', 'write.merge.mode' = 'merge-on-read', 'write.delete.mode' = 'merge-on-read')"""
+
+
+class RawClickHouse:
+    """An insert into a ReplacingMergeTree: the engine's own way to merge, done by its readers and in the background."""
+
+    _TYPES = """id Int64, customer_id Nullable(Int32), placed_at Nullable(DateTime64(6, 'UTC')),
+        status Nullable(String), currency Nullable(String), amount Nullable(Decimal(12, 2)), items Nullable(Int32), express Nullable(Bool),
+        reference Nullable(UUID), note Nullable(String)"""
+
+    def __init__(self, dsn: str) -> None:
+        self._client = clickhouse_connect.get_client(dsn=dsn)
+        self._client.command(
+            f"""create table raw_orders (deleted UInt8, {self._TYPES}, version UInt64)
+                engine = ReplacingMergeTree(version, deleted) order by id settings fsync_after_insert = 1"""
+        )
+        self._batch = pa.table({})
+        self._version = 0
+
+    def fill(self, rows: pa.Table) -> None:
+        self.ready(rows)
+        self.merge()
+
+    def ready(self, batch: pa.Table) -> None:
+        self._version += 1
+        place = batch.column_names.index("deleted")
+        batch = batch.set_column(place, "deleted", batch["deleted"].cast(pa.uint8()))
+        version = pa.array([self._version] * batch.num_rows, pa.uint64())
+        self._batch = batch.append_column("version", version)
+
+    def merge(self) -> None:
+        self._client.insert_arrow("raw_orders", self._batch)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class RawParquet:
+    """One file for each batch, on the disk when it is there."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._folder = folder
+        self._batch = pa.table({})
+
+    def fill(self, rows: pa.Table) -> None:
+        self.ready(rows)
+        self.merge()
+
+    def ready(self, batch: pa.Table) -> None:
+        self._batch = batch
+
+    def merge(self) -> None:
+        with (self._folder / f"{secrets.token_hex(8)}.parquet").open("wb") as file:
+            pq.write_table(self._batch, file, compression="zstd")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def close(self) -> None:
+        pass
 
 
 def _as_csv(rows: pa.Table) -> bytes:
