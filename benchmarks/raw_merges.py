@@ -166,7 +166,8 @@ class RawClickHouse:
     """An insert into a ReplacingMergeTree: the engine's own way to merge, done by its readers and in the background."""
 
     _TYPES = """id Int64, customer_id Nullable(Int32), placed_at Nullable(DateTime64(6, 'UTC')),
-        status Nullable(String), currency Nullable(String), amount Nullable(Decimal(12, 2)), items Nullable(Int32), express Nullable(Bool),
+        status Nullable(String), currency Nullable(String), amount Nullable(Decimal(12, 2)),
+        items Nullable(Int32), express Nullable(Bool),
         reference Nullable(UUID), note Nullable(String)"""
 
     def __init__(self, dsn: str) -> None:

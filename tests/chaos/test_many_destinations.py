@@ -6,11 +6,14 @@ import json
 from contextlib import ExitStack
 
 import psycopg
+import pytest
 from pyspark.sql import SparkSession
 
 from console.local_stack.postgres import LocalPostgres
+from schemas.identifiers import TableName
 from tests.conftest import MakePipeline
-from tests.contract.destination_places import PostgresPlace
+from tests.contract.destination_places import DeltaPlace, PostgresPlace
+from tests.support.builders import a_table
 from tests.support.command import penstock
 from tests.support.destinations import RunningApply, add_duckdb, add_section, assert_same, settle
 from tests.support.eventually import eventually
@@ -35,36 +38,40 @@ def rows(session: psycopg.Connection, table: str) -> list[str]:
     return [text for (text,) in session.execute(f"select t::text from {table} t order by 1").fetchall()]
 
 
-def test_three_destinations_equal_the_source_after_kills_and_one_joins_under_way(
+@pytest.mark.further
+@pytest.mark.timeout(600)  # commits of Delta take seconds
+def test_duckdb_delta_and_postgres_equal_the_source_after_kills_and_one_joins_under_way(
     make_pipeline: MakePipeline, postgres: LocalPostgres, spark: SparkSession
 ) -> None:
     pipeline = a_pipeline_with_rows(make_pipeline)
-    second = add_duckdb(pipeline, "second")
+    delta = DeltaPlace(pipeline.folder, spark)
+    add_section(pipeline, "delta", 'type = "delta"', f'path = "{delta.path}"')
     mirror = PostgresPlace(postgres)
-    pipeline.start_capture()
-    pipeline.start_apply_process()
+    pipeline.start()
+    pipeline.start_apply_process("delta")
     with ExitStack() as running:
-        applied = running.enter_context(RunningApply(pipeline, "second", spark))
-        with meanwhile(writes_of_every_kind(pipeline, "t", "bag"), pause=0.05):
-            pipeline.settle(*TABLES)
-            assert pipeline.apply is not None
-            pipeline.apply.process.kill()
-            pipeline.apply.process.wait()
-            at_kill = settle(pipeline, "second", TABLES, applied)
+        with meanwhile(writes_of_every_kind(pipeline, "t", "bag"), pause=0.1):
+            at_kill = pipeline.settle(*TABLES).lsn
+            eventually(
+                lambda: any(delta.path.glob("public/*/_delta_log")), seconds=120, what="the first commit of Delta"
+            )
+            pipeline.kill_apply()
             pipeline.kill_capture()
-            pipeline.start_apply_process()
+            pipeline.start_apply_process("delta")
             add_section(pipeline, "mirror", 'type = "postgres"', f'dsn = "{mirror.dsn}"')
             pipeline.start_capture()
             joined = running.enter_context(RunningApply(pipeline, "mirror", spark))
             assert settle(pipeline, "mirror", TABLES, joined) > at_kill
         settle(pipeline, "mirror", TABLES, joined)
-        settle(pipeline, "second", TABLES, applied)
+        settle(pipeline, "delta", TABLES)
     pipeline.assert_equal(*TABLES)
 
-    assert_same(pipeline, second, TABLES)
     with psycopg.connect(mirror.dsn) as there:
         for table in TABLES:
             assert rows(there, table) == rows(pipeline.source, table)
+    for table in TABLES:
+        here = pipeline.source.execute(f"select * from {table}").fetchall()
+        assert sorted(delta.rows(a_table(name=TableName("public", table)))) == sorted(here), table
 
 
 def test_a_destination_that_capture_does_not_know_yet_holds_no_wal_and_one_that_it_knows_does(

@@ -158,8 +158,8 @@ class Pipeline:
         self.capture.process.terminate()
         return self.capture.process.wait(60)
 
-    def start_apply_process(self, **environment: str) -> None:
-        self.apply = self._stage("apply", environment, "--destination", LAKE)
+    def start_apply_process(self, destination: str = LAKE, **environment: str) -> None:
+        self.apply = self._stage("apply", environment, "--destination", destination)
 
     def pause(self, stage: Stage) -> None:
         os.kill(stage.process.pid, signal.SIGSTOP)
@@ -328,6 +328,11 @@ class Pipeline:
         with shared_log(self.config().kafka) as log:
             newest = max((topic for topic in log.topics() if topic.startswith(prefix)), default=None)
             return log.ends([newest])[newest][0] if newest else 0
+
+    def kill_apply(self) -> None:
+        assert self.apply is not None
+        self.apply.process.kill()
+        self.apply.process.wait()
 
     def wait_for_death_of_apply(self) -> None:
         assert self.apply is not None
