@@ -24,15 +24,7 @@ class NamesContract:
 
     @pytest.mark.parametrize(
         "name",
-        [
-            TableName('Odd "schema".x', "My Tàble"),
-            TableName("select", "table"),
-            TableName("main", "staged"),
-            TableName("main", "batch"),
-            TableName("lake", "lake"),
-            TableName("temp", "orders"),
-            TableName("system", "memory"),
-        ],
+        [TableName('Odd "schema".x', "My Tàble"), TableName("select", "table")],
         ids=str,
     )
     def test_odd_names_are_kept_as_they_are(
@@ -51,6 +43,20 @@ class NamesContract:
         assert place.rows(odd) == [
             tuple(two if column.key else one for column, one, two in zip(columns, first, second, strict=True))
         ]
+
+    def test_tables_called_as_something_of_an_engine_are_kept_apart_from_that(
+        self, place: Place, destination: Destination, spark: SparkSession
+    ) -> None:
+        names = ["main.staged", "main.batch", "lake.lake", "temp.orders", "system.memory"]
+        columns = a_column("id", key=True), a_column("note")
+        tables = [a_table(*columns, name=TableName(*name.split("."))) for name in names]
+        for number, table in enumerate(tables):
+            fill(destination, spark, table, ("a", table.name.name), others=10 * number)
+
+        written = [changes(spark, table, gone("a"), upsert("b", table.name.name)) for table in tables]
+        destination.write_events(a_batch(*written))
+
+        assert [place.rows(table) for table in tables] == [[("b", table.name.name)] for table in tables]
 
     def test_odd_names_of_a_table_without_a_key_are_kept_as_they_are(
         self, place: Place, destination: Destination, spark: SparkSession

@@ -82,8 +82,15 @@ class DeltaMirror:
         return found
 
     def make(self, shape: Shape, mark: Mark) -> None:
+        """A table that is new is a commit of metadata: Spark has no work with it."""
         fields = [_field_of(column, shape.since) for column in shape.columns]
-        self._replace(shape, self._spark.createDataFrame([], StructType(fields)), mark)
+        transaction = self._begun()
+        if int(transaction.readVersion()) >= 0:
+            self._replace(shape, self._spark.createDataFrame([], StructType(fields)), mark)
+            return
+        properties = jvm(self._spark).org.apache.spark.api.python.PythonUtils.toScalaMap(_PROPERTIES)
+        described = [field.jsonValue() for field in fields]
+        self._describe(transaction, described, properties, mark)
 
     def write(self, ready: Ready, mark: Mark) -> None:
         if ready.how in (How.APPEND, How.OVERWRITE):
@@ -102,19 +109,7 @@ class DeltaMirror:
         metadata = transaction.metadata()
         has = {_column_of(field).number: field for field in _fields(metadata) if _COLUMN in field["metadata"]}
         fields = [_renewed(has.get(column.number), _field_of(column, shape.since)) for column in shape.columns]
-        schema = json.dumps({"type": "struct", "fields": fields})
-        changed = metadata.copy(
-            metadata.id(),
-            metadata.name(),
-            metadata.description(),
-            metadata.format(),
-            schema,
-            metadata.partitionColumns(),
-            metadata.configuration(),
-            metadata.createdTime(),
-        )
-        transaction.updateMetadata(changed, False)
-        self._commit(transaction, mark)
+        self._describe(transaction, fields, transaction.metadata().configuration(), mark)
 
     def rewrite(self, shape: Shape, rows: Callable[[], DataFrame], mark: Mark) -> None:
         self._replace(shape, rows(), mark)
@@ -154,6 +149,22 @@ class DeltaMirror:
     def _begun(self) -> Any:  # noqa: ANN401 -- an object of the JVM
         log = jvm(self._spark).org.apache.spark.sql.delta.DeltaLog
         return log.forTable(jvm_session(self._spark), self._path).startTransaction()
+
+    def _describe(self, transaction: Any, fields: list[dict[str, Any]], properties: Any, mark: Mark) -> None:  # noqa: ANN401
+        """A commit that gives the table these columns and properties, and the mark."""
+        metadata = transaction.metadata()
+        changed = metadata.copy(
+            metadata.id(),
+            metadata.name(),
+            metadata.description(),
+            metadata.format(),
+            json.dumps({"type": "struct", "fields": fields}),
+            metadata.partitionColumns(),
+            properties,
+            metadata.createdTime(),
+        )
+        transaction.updateMetadata(changed, False)
+        self._commit(transaction, mark)
 
     def _mark(self, transaction: Any) -> Mark | None:  # noqa: ANN401
         version = transaction.txnVersion(self._application)
