@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import psycopg
 import typer
@@ -14,8 +15,9 @@ from rich.text import Text
 
 from apply_spark.config import DestinationConfig
 from capture.config import CaptureConfig, SourceConfig
-from capture.findings import Finding, Severity
+from capture.findings import Catalog, Finding, Severity
 from capture.preflight import connect, kafka_findings, source_findings
+from capture.publication import published_tables
 from capture.published_facts import TableFacts, table_facts
 from capture.transcode.choose import kernel_path
 from console.commands.options import ConfigFile
@@ -23,8 +25,10 @@ from console.config import DEFAULT_FILE, Config, load
 from console.output import human_bytes, stdout, table
 from schemas.connections import KafkaConfig
 from schemas.errors import ConfigError, DestinationError, SourceError
-from schemas.identifiers import DestinationName
+from schemas.identifiers import DestinationName, PublicationName
+from schemas.table import TableSchema
 
+T = TypeVar("T")
 _STATEMENT = re.compile(r"`((?:alter|create|grant|select) [^`]+;)`")
 _STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "red"}
 
@@ -55,9 +59,17 @@ def doctor(*, config: ConfigFile = DEFAULT_FILE) -> None:
 
 
 def _published(source: SourceConfig) -> list[TableFacts]:
+    return _asked(source, table_facts)
+
+
+def _published_shapes(source: SourceConfig) -> list[TableSchema]:
+    return [table.schema for table in _asked(source, published_tables)]
+
+
+def _asked(source: SourceConfig, ask: Callable[[Catalog, PublicationName], list[T]]) -> list[T]:
     try:
         with connect(source) as connection:
-            return table_facts(connection, source.publication)
+            return ask(connection, source.publication)
     except (SourceError, psycopg.Error):
         return []  # the findings say why
 
@@ -93,8 +105,10 @@ def all_findings(config: Config) -> Iterator[Finding]:
     else:
         yield Finding(Severity.OK, "kafka", "None is named; `penstock run` brings an embedded broker.")
     yield from _kernel_findings()
+    published = _published_shapes(config.source)
     for name, destination in config.destinations.items():
         yield from _destination_findings(name, destination)
+        yield from _shown_findings(name, destination, published)
 
 
 def _kernel_findings() -> Iterator[Finding]:
@@ -132,6 +146,15 @@ def _destination_findings(name: DestinationName, destination: DestinationConfig)
         yield _file_finding(subject, Path(path))
     else:
         yield Finding(Severity.OK, subject, f"Its options are as {destination.type} wants them.")
+
+
+def _shown_findings(
+    name: DestinationName, destination: DestinationConfig, published: list[TableSchema]
+) -> Iterator[Finding]:
+    if published:
+        from console.shown_findings import shown_findings  # noqa: PLC0415 -- brings Spark
+
+        yield from shown_findings(name, destination, published)
 
 
 def _option_mistake(name: DestinationName, destination: DestinationConfig) -> ConfigError | None:

@@ -94,6 +94,7 @@ def doctor(folder: Path, dsn: str, kafka: str = NOBODY) -> Result:
         source.publication = "shop_pub"
         kafka.bootstrap_servers = "{kafka}"
         destinations.lake.type = "memory"
+        destinations.lake.columns."*.*.misspelt" = "hash"
         """
     )
     return CliRunner().invoke(app(), ["doctor", "-c", str(path)])
@@ -234,6 +235,7 @@ def test_doctor_prints_a_table_and_ends_with_0_when_nothing_is_wrong(
     assert result.exit_code == 0, result.output
     assert "Publication shop_pub has 1 tables." in result.stdout
     assert "max_slot_wal_keep_size" in result.stdout
+    assert "misspelt" in result.stdout, "a column that a destination is to hide"
 
 
 def test_a_problem_is_raised_with_its_own_reason_and_solution() -> None:
