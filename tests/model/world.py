@@ -1,0 +1,472 @@
+"""All of it together: what may happen next, what must be true after each step, and what must be true in the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+
+from apply_spark.config import ApplyTuning
+from capture.checkpoints import last_accepted
+from capture.errors import SlotLost
+from schemas.acknowledge import AcknowledgeConfig, Policy
+from schemas.control import CaptureCommand, Control, Resync, SwitchPolicy
+from schemas.errors import PenstockError
+from schemas.feedback import Feedback
+from schemas.identifiers import DestinationName, Epoch, TableName
+from schemas.lsn import NOWHERE, Lsn
+from schemas.phases import Ready, SyncDone
+from stores.memory import RowsInMemory
+from tests.model.applying import Apply, Died, Place, Violation
+from tests.model.broker import Broker
+from tests.model.capturing import SMALL, TOPICS, Capture
+from tests.model.source import STEP, A, B, Draft, Kind, Row, Source, bag
+
+Step = tuple[str, ...]
+LEVEL: Step = ("come to rest",)
+"""Everything that is under way comes to its end: a place to begin at."""
+_ROUNDS = 40
+_BOUND = 2 * STEP
+
+
+def _free(rows: tuple[Row, ...]) -> int:
+    known = {row.values[0] for row in rows}
+    return next(number for number in range(1, 99) if number not in known)
+
+
+EDITS: dict[str, Callable[[Draft, TableName], None]] = {
+    "insert": lambda draft, table: draft.insert(table),
+    "update": lambda draft, table: draft.update(table, 0),
+    "update last": lambda draft, table: draft.update(table, len(draft.rows[table]) - 1),
+    "move": lambda draft, table: draft.update(table, 0, key=_free(draft.rows[table])),
+    "delete": lambda draft, table: draft.delete(table, 0),
+    "truncate": lambda draft, table: draft.truncate(table),
+}
+_NAMES = {"a": A, "b": B}
+_NEEDS_NO_ROW = {"insert", "truncate"}
+
+
+@dataclass(frozen=True)
+class Scope:
+    """How much may happen: the tables, the destinations, the transactions, and how often each kind of step."""
+
+    kinds: tuple[Kind, Kind] = (Kind.PLAIN, Kind.BAG)
+    atomic: tuple[bool, ...] = (True,)
+    """One destination each."""
+    joined: int = 1
+    """How many are there from the beginning; the others join later."""
+    transactions: tuple[str, ...] = ("update a, insert b",)
+    """Edits of one transaction are divided by commas."""
+    limits: dict[str, int] = field(default_factory=dict)
+    """Steps that are not named here may be taken as often as they are possible."""
+    level: float = 0.5
+    """How many random walks begin where every table is copied and Ready."""
+    interval_rows: int = 100
+    policy: Policy = Policy.DESTINATIONS
+
+
+class World:
+    """One pipeline. It is made again and led along the same steps wherever a state is needed twice."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.source = Source(dict(zip((A, B), scope.kinds, strict=True)))
+        self.broker = Broker()
+        self.broker.ensure_all(SMALL)
+        self.memory = RowsInMemory()
+        self.capture: Capture | None = None
+        self.zombies: list[Capture] = []
+        names = [DestinationName(f"d{number}") for number in range(len(scope.atomic))]
+        self.places = [Place(name, atomic) for name, atomic in zip(names, scope.atomic, strict=True)]
+        self.joined = scope.joined
+        self.applies: list[Apply | None] = [None for _ in names]
+        self.frozen: list[Apply] = []
+        self.taken: Counter[str] = Counter()
+        self._epochs = 0
+        self._seen: dict[object, Lsn] = {}
+        self._first: Lsn | None = None
+        """Of the slot, before anything was let go."""
+
+    # What may happen.
+
+    def steps(self) -> list[Step]:
+        possible = chain(self._of_source(), self._of_capture(), self._of_zombies(), self._of_applies())
+        return [step for step in possible if self.taken[step[0]] < self.scope.limits.get(step[0], 99)]
+
+    def _of_source(self) -> Iterator[Step]:
+        for transaction in self.scope.transactions:
+            if self._can_commit(transaction):
+                yield "commit", transaction
+        yield ("other WAL",)
+        for name, table in _NAMES.items():
+            yield ("leave", name) if table in self.source.members else ("join", name)
+            yield "resync", name
+            yield "rewrite", name
+        yield from (("policy", policy.value) for policy in Policy)
+        if self.joined < len(self.places):
+            yield ("destination joins",)
+
+    def _can_commit(self, transaction: str) -> bool:
+        edits = [edit.rsplit(" ", 1) for edit in transaction.split(", ")]
+        return all(edit in _NEEDS_NO_ROW or self.source.rows[_NAMES[table]] for edit, table in edits)
+
+    def _of_capture(self) -> Iterator[Step]:
+        capture = self.capture
+        if capture is None:
+            yield ("start",)
+            return
+        yield ("crash",)
+        if not capture.ready:
+            yield ("open",) if capture.checked else ("check",)
+            return
+        yield ("take over",)
+        yield from self._of_stream(capture, "")
+        if capture.feedback.waiting > 1:
+            yield ("acknowledge in part",)
+        if capture.would_acknowledge:
+            yield ("acknowledge",)
+        yield from self._of_sync(capture, "")
+
+    def _of_zombies(self) -> Iterator[Step]:
+        for place, zombie in enumerate(self.zombies):
+            if zombie.alive:
+                yield from self._of_stream(zombie, f"zombie {place}")
+                yield from self._of_sync(zombie, f"zombie {place}")
+            else:
+                yield from (("orphan lands", f"zombie {place}", topic) for topic in zombie.sending.waiting())
+
+    @staticmethod
+    def _of_stream(capture: Capture, who: str) -> Iterator[Step]:
+        pump = capture.stream.pump
+        if capture.unread > 0:
+            yield "read", who
+        elif not pump.in_transaction and capture.connected and pump.safe < capture.source.end:
+            yield "keepalive", who
+        for topic in capture.sending.waiting():
+            yield "lands", who, topic
+            yield "lands twice", who, topic
+        if capture.would_cut:
+            yield "cut", who
+
+    @staticmethod
+    def _of_sync(capture: Capture, who: str) -> Iterator[Step]:
+        if capture.would_look:
+            yield "look", who
+        if capture.snapshots.asked is not None:
+            yield "snapshot", who
+        elif capture.sync._waiting is not None:
+            yield "begin copies", who
+        for copy in capture.workers.under_way:
+            yield "range", who, copy.name.name
+            yield "worker dies", who, copy.name.name
+
+    def _of_applies(self) -> Iterator[Step]:
+        for number, apply in enumerate(self.applies[: self.joined]):
+            who = str(number)
+            if apply is None:
+                yield "apply starts", who
+                continue
+            yield "apply crashes", who
+            yield "apply taken over", who
+            yield from self._of_apply(apply, "", who)
+        for number, apply in enumerate(self.frozen):
+            yield from self._of_apply(apply, "thawed ", str(number))
+
+    @staticmethod
+    def _of_apply(apply: Apply, how: str, who: str) -> Iterator[Step]:
+        if apply.waiting:
+            yield f"{how}take", who
+            if apply.waiting > 1:
+                yield f"{how}take one", who
+            yield f"{how}take and die", who, "0"
+            yield f"{how}take and die", who, "1"
+        if apply.has_work():
+            yield f"{how}work", who
+            yield f"{how}work and die", who, "0"
+            yield f"{how}work and die", who, "1"
+        if apply.feedback.waiting:
+            yield f"{how}tell", who
+
+    # What happens.
+
+    def do(self, step: Step) -> None:
+        """Takes a step and checks what must be true after each."""
+        name, *rest = step
+        self.taken[name] += 1
+        confirmed = self.source.confirmed
+        if name in _APPLY_STEPS or name.removeprefix("thawed ") in _APPLY_STEPS:
+            self._apply_step(name, *rest)
+        elif name in _CAPTURE_STEPS:
+            self._capture_step(name, *rest)
+        else:
+            self._outer_step(name, *rest)
+        self._check_acknowledged(confirmed)
+        self.check()
+
+    def _outer_step(self, name: str, what: str = "", more: str = "") -> None:
+        match name:
+            case "commit":
+                edits = [edit.rsplit(" ", 1) for edit in what.split(", ")]
+                self.source.commit([_edit(EDITS[edit], _NAMES[table]) for edit, table in edits])
+            case "come to rest":
+                self.settle()
+            case "other WAL":
+                self.source.write_other()
+            case "leave":
+                self.source.leave(_NAMES[what])
+            case "join":
+                self.source.join(_NAMES[what])
+            case "rewrite":
+                self.source.rewrite(_NAMES[what])
+            case "resync":
+                self._command(Resync(_NAMES[what]))
+            case "policy":
+                bound = _BOUND if what == Policy.BOUNDED.value else None
+                self._command(SwitchPolicy(AcknowledgeConfig(policy=Policy(what), max_wal=bound)))
+            case "destination joins":
+                self.joined += 1
+            case "orphan lands":
+                self._who(what).sending.land(more)
+            case _:
+                raise ValueError(name)
+
+    def _command(self, command: CaptureCommand) -> None:
+        self.broker.append(TOPICS.control, Control("id", command).encode())
+
+    def _who(self, who: str) -> Capture:
+        found = self.zombies[int(who.split()[1])] if who else self.capture
+        assert found is not None
+        return found
+
+    def _capture_step(self, name: str, who: str = "", what: str = "") -> None:
+        if name == "start":
+            self._start()
+            return
+        capture = self._who(who)
+        if name in ("crash", "take over"):
+            self._lose(capture, alive=name == "take over")
+            return
+        try:
+            _CAPTURE_STEPS[name](capture, what)
+        except SlotLost as error:
+            raise Violation(error.reason) from error
+        except PenstockError:
+            self._fail(capture)
+
+    def _start(self) -> None:
+        self._epochs += 1
+        required = tuple(place.name for place in self.places[: self.joined])
+        try:
+            self.capture = Capture(self.source, self.broker, self.memory, Epoch(self._epochs), required)
+        except SlotLost as error:
+            raise Violation(error.reason) from error
+        self._first = self.source.confirmed if self._first is None else self._first
+
+    def _lose(self, capture: Capture, *, alive: bool) -> None:
+        """The slot is free. A process that is only frozen goes on later with what it has."""
+        capture.connected, capture.alive, capture.seen = False, alive, len(self.source.wal)
+        self.zombies.append(capture)
+        self.capture = None
+        if alive:
+            self._start()
+
+    def _fail(self, capture: Capture) -> None:
+        if capture is self.capture:
+            self._lose(capture, alive=False)
+        capture.alive = False
+
+    def _apply_step(self, name: str, who: str, commits: str = "") -> None:
+        thawed, number = name.startswith("thawed "), int(who)
+        name = name.removeprefix("thawed ")
+        if name in ("apply starts", "apply taken over"):
+            running = self.applies[number]
+            if running is not None:
+                self.frozen.append(running)
+            tuning = ApplyTuning(interval_rows=self.scope.interval_rows)
+            self.applies[number] = Apply(self.places[number], self.broker, self.source.schemas, tuning)
+            return
+        apply = self.frozen[number] if thawed else self.applies[number]
+        assert apply is not None
+        try:
+            if name == "apply crashes":
+                raise Died
+            apply.handle.dies_after = int(commits) if commits else None
+            _APPLY_STEPS[name](apply)
+            apply.handle.dies_after = None
+        except (PenstockError, Died):
+            if thawed:
+                self.frozen.remove(apply)
+            else:
+                self.applies[number] = None
+
+    # What must be true.
+
+    def check(self) -> None:
+        last = last_accepted(self.broker, TOPICS.checkpoints)  # type: ignore[arg-type]
+        if last is not None and (self.source.confirmed or NOWHERE) > last[1].lsn:
+            raise Violation("the slot is ahead of the last checkpoint")
+        for place in self.places:
+            self._check_place(place)
+
+    def _check_place(self, place: Place) -> None:
+        """Whatever a table holds is one moment of the source; all that are Ready at an atomic one, the same moment."""
+        progress = place.progress
+        if progress is None:
+            return
+        self._check_forward((place.name, progress.log_id), progress.lsn)
+        for name, table in progress.tables.items():
+            self._check_forward((place.name, progress.log_id, name, table.generation), table.lsn)
+            if place.atomic and isinstance(table.phase, Ready) and table.lsn != progress.lsn:
+                raise Violation(f"{name} is Ready at {table.lsn}, its destination at {progress.lsn}")
+            if not isinstance(table.phase, Ready | SyncDone) or table.lsn < table.last_snapshot:
+                if isinstance(table.phase, Ready):
+                    raise Violation(f"{name} is Ready before its newest snapshot")
+                continue
+            then, begun = self.source.at(table.lsn), self.source.at(table.generation)
+            if then.members.get(name) != begun.members.get(name):
+                continue
+            if Counter(place.rows[name]) != bag(then.rows[name]):
+                raise Violation(f"{name} at {place.name} is not the source at {table.lsn}")
+
+    def _check_forward(self, what: object, lsn: Lsn) -> None:
+        if lsn < self._seen.get(what, NOWHERE):
+            raise Violation(f"progress went back: {what}")
+        self._seen[what] = lsn
+
+    def _reports(self) -> dict[str, Lsn]:
+        """The furthest that each destination has ever told."""
+        found: dict[str, Lsn] = {}
+        for record in self.broker.logs[TOPICS.feedback]:
+            told = Feedback.decode(record)
+            found[told.destination] = max(told.lsn, found.get(told.destination, NOWHERE))
+        return found
+
+    def _check_acknowledged(self, before: Lsn | None) -> None:
+        """A destination that was waited for has what is let go now. One that is behind what was let go long ago reads
+        from Kafka, and is not waited for; before anything was let go, all are."""
+        after, capture = self.source.confirmed, self.capture
+        if capture is None or not capture.ready or before is None or after is None or after <= before:
+            return
+        policy = capture.acknowledgement._in_force.policy
+        if policy is Policy.KAFKA or (policy is Policy.BOUNDED and self.source.end - before > _BOUND):
+            return
+        reports = self._reports()
+        for place in self.places:
+            waited_for = place.name in capture.required and (
+                before == self._first or reports.get(place.name, NOWHERE) >= before
+            )
+            if waited_for and not self._has(place, after):
+                raise Violation(f"WAL before {after} is let go, and {place.name} lacks some of it")
+
+    def _has(self, place: Place, lsn: Lsn) -> bool:
+        """Whether it holds all below, in the tables that are Ready there."""
+        progress = place.progress
+        if progress is None:
+            return False
+        ready = {name for name, table in progress.tables.items() if isinstance(table.phase, Ready)}
+        return not any(progress.lsn <= each.commit_lsn < lsn and each.tables & ready for each in self.source.wal)
+
+    # The end.
+
+    def settle(self) -> None:
+        """Lets everything come to rest, without further faults; then every destination is the source."""
+        self.zombies, self.frozen = [], []
+        self.source.write_other()  # feedback that was lost is told with the next checkpoint
+        for _ in range(_ROUNDS):
+            before = {topic: len(log) for topic, log in self.broker.logs.items()}
+            self._run_capture()
+            self._run_applies()
+            if self.capture is None or not self.capture.ready:
+                continue
+            self.do(("acknowledge",))
+            if before == {topic: len(log) for topic, log in self.broker.logs.items()}:
+                self._check_end()
+                return
+        raise Violation("it does not come to rest")
+
+    def _run_capture(self) -> None:
+        for name in ("start", "check", "open"):
+            if (name,) in list(self._of_capture()):
+                self.do((name,))
+        capture = self.capture
+        if capture is None or not capture.ready:
+            return
+        self.do(("look", ""))
+        for name in ("snapshot", "begin copies", "range", "read", "keepalive", "cut"):
+            while self.capture is capture and (step := self._first_step(capture, name)) is not None:
+                self.do(step)
+                if name == "cut":
+                    break
+
+    def _first_step(self, capture: Capture, name: str) -> Step | None:
+        possible = chain(self._of_stream(capture, ""), self._of_sync(capture, ""))
+        return next((step for step in possible if step[0] == name), None)
+
+    def _run_applies(self) -> None:
+        for number in range(self.joined):
+            for name in ("apply starts", "take", "work", "tell"):
+                for _ in range(_ROUNDS):
+                    step = next((step for step in self._of_applies() if step[:2] == (name, str(number))), None)
+                    if step is None:
+                        break
+                    self.do(step)
+
+    def _check_end(self) -> None:
+        for place in self.places[: self.joined]:
+            progress = place.progress
+            tables = progress.tables if progress is not None else {}
+            if set(tables) != set(self.source.members):
+                raise Violation(f"{place.name} has {sorted(map(str, tables))}")
+            for name, table in tables.items():
+                if not isinstance(table.phase, Ready):
+                    raise Violation(f"{name} at {place.name} stays {table.phase}")
+                if Counter(place.rows[name]) != bag(self.source.rows[name]):
+                    raise Violation(f"{name} at {place.name} is not the source")
+        assert self.capture is not None
+        if self.source.confirmed != self.capture.writer.lsn:
+            raise Violation(f"WAL from {self.source.confirmed} on is held, though all have it")
+
+
+def _edit(edit: Callable[[Draft, TableName], None], table: TableName) -> Callable[[Draft], None]:
+    return lambda draft: edit(draft, table)
+
+
+def _copy_of(capture: Capture, table: str) -> int:
+    return next(place for place, copy in enumerate(capture.workers.under_way) if copy.name.name == table)
+
+
+_CAPTURE_STEPS: dict[str, Callable[[Capture, str], None]] = {
+    "start": lambda _capture, _what: None,
+    "crash": lambda _capture, _what: None,
+    "take over": lambda _capture, _what: None,
+    "check": lambda capture, _: capture.check(),
+    "open": lambda capture, _: capture.open(),
+    "read": lambda capture, _: capture.read(),
+    "keepalive": lambda capture, _: capture.keepalive(),
+    "cut": lambda capture, _: capture.stream.cut(),
+    "lands": lambda capture, topic: capture.sending.land(topic),
+    "lands twice": lambda capture, topic: capture.sending.land_twice(topic),
+    "acknowledge": lambda capture, _: capture.acknowledge(),
+    "acknowledge in part": lambda capture, _: capture.acknowledge(capture.feedback.waiting - 1),
+    "look": lambda capture, _: capture.look(),
+    "snapshot": lambda capture, _: capture.snapshot(),
+    "begin copies": lambda capture, _: capture.begin_copies(),
+    "range": lambda capture, table: capture.workers.range(
+        capture.sync, capture.workers.under_way[_copy_of(capture, table)]
+    ),
+    "worker dies": lambda capture, table: capture.workers.die(
+        capture.sync, capture.workers.under_way[_copy_of(capture, table)]
+    ),
+}
+_APPLY_STEPS: dict[str, Callable[[Apply], None]] = {
+    "apply starts": lambda _apply: None,
+    "apply taken over": lambda _apply: None,
+    "apply crashes": lambda _apply: None,
+    "take": lambda apply: apply.take(),
+    "take one": lambda apply: apply.take(1),
+    "take and die": lambda apply: apply.take(),
+    "work": lambda apply: apply.work(),
+    "work and die": lambda apply: apply.work(),
+    "tell": lambda apply: apply.feedback.land(),
+}
