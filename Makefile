@@ -8,7 +8,7 @@ RESULT := $(RESULT)
 # A run starts hundreds of processes; without bytecode each compiles what it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo build-kernel test prepared checks lint types imports test-unit test-unit-reference test-destinations integration integration-spark integration-capture integration-alone test-matrix test-resume test-large fuzz bench bench-quick format clean
+.PHONY: demo build-kernel test prepared checks lint types imports test-unit test-unit-reference test-model-quick test-model test-destinations integration integration-spark integration-capture integration-alone test-matrix test-resume test-large fuzz bench bench-quick format clean
 
 $(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/*.pyx capture/transcode/*.pyx capture/transcode/*.pxd apply_spark/*.pyx apply_spark/*.pxd)
 	$(PYTHON) -m venv $(VENV)
@@ -39,7 +39,7 @@ prepared: $(VENV)/.installed
 integration: integration-spark integration-capture integration-alone
 
 checks:
-	$(MAKE) --no-print-directory lint types imports test-unit test-unit-reference
+	$(MAKE) --no-print-directory lint types imports test-unit test-unit-reference test-model-quick
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -57,6 +57,13 @@ test-unit: $(VENV)/.installed
 # The same on the path that needs no compiler.
 test-unit-reference:
 	PENSTOCK_KERNEL=reference $(MAKE) test-unit
+
+# The protocol as a model: seconds here, minutes below. PENSTOCK_TEST_SEED begins the random walks elsewhere.
+test-model-quick: $(VENV)/.installed
+	$(BIN)/pytest --quiet tests/model
+
+test-model: $(VENV)/.installed
+	PENSTOCK_TEST_MODEL_SECONDS=90 PENSTOCK_TEST_SEED=$${PENSTOCK_TEST_SEED:-$$(date +%s)} $(BIN)/pytest -s -v tests/model
 
 # The longest tests come first, so that both processes end together.
 SIDE_BY_SIDE := --numprocesses 2 --dist worksteal

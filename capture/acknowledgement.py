@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import structlog
@@ -12,7 +13,7 @@ from schemas.acknowledge import AcknowledgeConfig, Policy
 from schemas.feedback import Feedback
 from schemas.identifiers import DestinationName, LogId
 from schemas.lsn import NOWHERE, Lsn
-from stores.kafka_log import Tail
+from stores.kafka_log import Record, Tail
 
 _REMEMBERED = 1000
 
@@ -61,16 +62,23 @@ class Acknowledgement:
         self._cut_off.clear()
         log.warning("acknowledge policy switched", policy=str(self._in_force), configured=str(self._configured))
 
-    def update(self, checkpoint: Lsn, wal_end: Lsn = NOWHERE) -> bool:
-        """Takes in new feedback; True if `flushed` moved. `wal_end` is where the server's WAL ends, as far as known.
-
-        A destination's report is used only if it speaks of this log."""
-        for record in self._tail.new():
+    def hear(self, records: Iterable[Record]) -> None:
+        """Takes in reports that speak of this log. What a destination had, it has: a lower report came late, or is of
+        an apply that has started again and tells of empty intervals, which are not stored, once more."""
+        for record in records:
             if record.value is None:
                 continue
             feedback = Feedback.decode(record.value)
             if feedback.log_id == self._log_id:
-                self._reported[feedback.destination] = feedback.lsn
+                known = self._reported.get(feedback.destination, NOWHERE)
+                self._reported[feedback.destination] = max(known, feedback.lsn)
+
+    def update(self, checkpoint: Lsn, wal_end: Lsn = NOWHERE) -> bool:
+        """Takes in new feedback; True if `flushed` moved. `wal_end` is where the server's WAL ends, as far as known.
+
+        What was reported before capture started must have been heard by then: of old reports only some, a destination
+        would seem to be behind, and not be waited for."""
+        self.hear(self._tail.new())
         self._remember(checkpoint)
         allowed = min(self._allowed(checkpoint, max(wal_end, checkpoint)), checkpoint)
         moved = allowed > self.flushed

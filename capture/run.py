@@ -15,6 +15,7 @@ from pathlib import Path
 import psycopg
 import stamina
 import structlog
+from confluent_kafka import OFFSET_BEGINNING
 
 from capture.acknowledgement import Acknowledgement, Released
 from capture.catalog_types import CatalogTypes, catalog_types
@@ -122,10 +123,12 @@ def _opened_epoch(
         if copy.log_id == log_id:
             tables.remember_copy(copy)
 
-    feedback = Tail(config.kafka, topics.feedback)
+    reported = kafka.ends([topics.feedback])[topics.feedback][0]
+    feedback = Tail(config.kafka, topics.feedback, reported)
     stack.callback(feedback.close)
     released = _released(kafka, topics, session, config)
     acknowledgement = Acknowledgement(config.acknowledge, config.destinations, log_id, released, feedback)
+    acknowledgement.hear(kafka.read(topics.feedback, OFFSET_BEGINNING, reported))
     # Without a checkpoint every table is copied anyway: the commands before count as done.
     control_from = last[1].control if last else kafka.ends([topics.control])[topics.control][0]
     switched = switched_policy(kafka, topics.control, control_from)

@@ -33,7 +33,7 @@ from schemas.identifiers import DestinationName, SchemaId, TableName
 from schemas.lsn import Position
 from schemas.table import TableSchema
 from tests.model.broker import Broker, Change
-from tests.model.capturing import TOPICS
+from tests.model.streamed import TOPICS
 
 _IMAGE = pa.struct([("id", pa.int64()), ("note", pa.string()), ("body", pa.string())])
 _FIELDS = ("id", "note", "body")
@@ -55,7 +55,7 @@ class Violation(AssertionError):
     """A promise is broken."""
 
 
-class Died(Exception):  # noqa: N818 -- what happened
+class Died(Exception):
     """The process is gone."""
 
 
@@ -122,7 +122,13 @@ def _last_images(changes: list[dict[str, Any]]) -> pa.Table:
         }
         for key, life in lives.items()
     ]
-    shape = [("deleted", pa.bool_()), ("key", _KEY), ("row", _IMAGE), ("missing", pa.list_(pa.string())), ("base", _KEY)]
+    shape = [
+        ("deleted", pa.bool_()),
+        ("key", _KEY),
+        ("row", _IMAGE),
+        ("missing", pa.list_(pa.string())),
+        ("base", _KEY),
+    ]
     return pa.Table.from_pylist(rows, pa.schema(shape))
 
 
@@ -147,7 +153,7 @@ class Reader(IntervalReader):
     def _schema(self, schema_id: SchemaId) -> TableSchema:
         return self._shapes[schema_id]
 
-    def _is_within_budget(self, interval: Interval, ranges: dict[str, OffsetRange]) -> bool:
+    def _is_within_budget(self, _interval: Interval, _ranges: dict[str, OffsetRange]) -> bool:
         """There is no Spark to read more."""
         return True
 
@@ -321,6 +327,7 @@ class Apply:
         self, place: Place, broker: Broker, schemas: dict[TableName, TableSchema], tuning: ApplyTuning
     ) -> None:
         self.place = place
+        self.tuning = tuning
         self._broker = broker
         self.feedback = Feedbacks(broker, place.name)
         self.handle = Handle(place)
@@ -328,9 +335,7 @@ class Apply:
         budget = Budget(tuning.interval_rows, int(tuning.interval_bytes))
         reader = Reader(broker, schemas, budget)
         shapes = cast(Any, Shapes(reader))
-        parts = Parts(
-            *cast(Any, (NoSpark(), TOPICS, broker, shapes, reader, Copies(broker), self.feedback)), tuning
-        )
+        parts = Parts(*cast(Any, (NoSpark(), TOPICS, broker, shapes, reader, Copies(broker), self.feedback)), tuning)
         opened = Opened(cast(Any, self.handle), stored, cast(Any, broker), cast(Any, NoSpark()))
         self.next, stored = _begin(opened, TOPICS, parts)
         command = first_command_of(cast(Any, broker), TOPICS.control, stored)

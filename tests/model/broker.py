@@ -1,4 +1,4 @@
-"""A Kafka that is as large as the protocol sees it: topics that only grow, and producers whose records land later."""
+"""A Kafka as large as the protocol sees it: topics that only grow, and producers whose records land later."""
 
 from __future__ import annotations
 

@@ -28,15 +28,17 @@ from capture.table_sync.sync import TableSync
 from capture.transcode.updates import InPlace, settle
 from schemas.checkpoint import Checkpoint, CopyFinished
 from schemas.epochs import EpochRule
+from schemas.feedback import Feedback
 from schemas.identifiers import TableName
 from schemas.lsn import NOWHERE, Lsn
 from schemas.phases import Ready, SyncDone
 from stores.cached import CachedStore
+from stores.kafka_log import Record
 from tests.model import scopes
 from tests.model.applying import Rules
 from tests.model.broker import Broker
-from tests.model.capturing import Checks
-from tests.model.world import Scope
+from tests.model.copying import Checks
+from tests.model.world import LEVEL, Scope, Step
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Defect:
     name: str
     made: Callable[[], AbstractContextManager[Any]]
     scopes: tuple[Scope, ...]
+    prologue: tuple[Step, ...] = ()
+    """Where it takes many steps in one order, those that come first: from there every state is looked at."""
 
 
 def _replaced(target: Any, name: str, new: Any) -> Callable[[], AbstractContextManager[Any]]:  # noqa: ANN401
@@ -61,9 +65,7 @@ def _accepts_all(self: EpochRule, checkpoint: Checkpoint) -> bool:
 
 
 def _of_any_epoch(rows: pa.Table, interval: Interval) -> pa.Table:
-    kept = [
-        row for row in rows.to_pylist() if interval.start <= row["commit_lsn"] < interval.window_end
-    ]
+    kept = [row for row in rows.to_pylist() if interval.start <= row["commit_lsn"] < interval.window_end]
     return pa.Table.from_pylist(kept, rows.schema)
 
 
@@ -94,7 +96,10 @@ def _last_record(broker: Broker, topic: str) -> tuple[int, Checkpoint] | None:
 
 @contextmanager
 def _capture_without_epoch_rule() -> Iterator[None]:
-    with patch("tests.model.capturing.last_accepted", _last_record), patch("tests.model.world.last_accepted", _last_record):
+    with (
+        patch("tests.model.capturing.last_accepted", _last_record),
+        patch("tests.model.world.last_accepted", _last_record),
+    ):
         yield
 
 
@@ -159,7 +164,7 @@ def _place_after_snapshot() -> Iterator[None]:
 # Acknowledgement.
 
 
-def _followed_kafka(self: Acknowledgement, checkpoint: Lsn) -> Lsn:
+def _followed_kafka(_self: Acknowledgement, checkpoint: Lsn) -> Lsn:
     return checkpoint
 
 
@@ -190,10 +195,16 @@ def _told_before_written() -> Iterator[None]:
         yield
 
 
+def _hears_the_last(self: Acknowledgement, records: Iterable[Record]) -> None:
+    for record in records:
+        feedback = Feedback.decode(record.value or b"")
+        self._reported[feedback.destination] = feedback.lsn
+
+
 # Destinations and memory.
 
 
-def _opened_without_ends(self: CheckpointWriter, lsn: Lsn, topics: set[str], commit_ts: int, control: int) -> None:
+def _opened_without_ends(self: CheckpointWriter, lsn: Lsn, topics: set[str], commit_ts: int, _control: int) -> None:
     self.lsn, self.commit_ts = lsn, commit_ts
     self._ends = self._measure(topics)
     self._place = LogPlace(len(self._log.logs[self._topic]), dict(self._ends))  # type: ignore[attr-defined]
@@ -214,6 +225,28 @@ def _identity(rows: Any, *_more: Iterable[Any]) -> Any:  # noqa: ANN401 -- any t
 _EPOCHS, _COPIES, _ACKS, _PLACES = (scopes.ZOMBIES,), (scopes.COPIES,), (scopes.ACKNOWLEDGED,), (scopes.DESTINATIONS,)
 _BESIDE = (replace(scopes.DESTINATIONS, atomic=(True,)),)
 
+_ANNOUNCED: tuple[Step, ...] = (
+    ("start",),
+    ("check",),
+    ("open",),
+    ("look", ""),
+    ("snapshot", ""),
+    ("begin copies", ""),
+    ("cut", ""),
+)
+"""A copy is under way, and the log says so."""
+_CAUGHT: tuple[Step, ...] = (("commit", "update a"), ("read", ""), ("cut", ""))
+_ONE_AHEAD: tuple[Step, ...] = (
+    LEVEL,
+    *_CAUGHT,
+    *_CAUGHT,
+    *(("take", "1"), ("tell", "1")),
+    *(("take one", "0"), ("tell", "0")),
+    ("acknowledge",),
+    *(("crash",), ("start",), ("check",)),
+)
+"""One destination has two transactions, the other one, and what both have is let go; then capture starts again."""
+
 DEFECTS = [
     Defect("epochs are ignored by readers of the log", _replaced(EpochRule, "accepts", _accepts_all), _EPOCHS),
     Defect("capture reads its own log without the epoch rule", _capture_without_epoch_rule, _EPOCHS),
@@ -226,7 +259,9 @@ DEFECTS = [
     Defect("unsent is NULL", lambda: patch("capture.streaming.settle", _unchanged_is_null), _PLACES),
     Defect("unsent columns are not filled", _replaced(readers, "contents", _nothing_partial), _PLACES),
     Defect("Ready below the newest snapshot", _replaced(Progress, "levelled", _ready_at_once), (scopes.RESUMED,)),
-    Defect("resumed copies are appended", _replaced(TableProgress, "repeats", property(lambda _: False)), (scopes.RESUMED,)),
+    Defect(
+        "resumed copies are appended", _replaced(TableProgress, "repeats", property(lambda _: False)), (scopes.RESUMED,)
+    ),
     Defect(
         "tables without whole changes resume",
         lambda: patch(
@@ -234,20 +269,27 @@ DEFECTS = [
             _resumes("updates may leave out TOASTed values; replica identity full would send them"),
         ),
         (scopes.RESUMED,),
+        prologue=_ANNOUNCED,
     ),
     Defect(
         "tables without a key resume",
         lambda: patch(
             "capture.table_sync.beginnings.why_begin_again",
-            _resumes("the table has no key", "updates may leave out TOASTed values; replica identity full would send them"),
+            _resumes(
+                "the table has no key", "updates may leave out TOASTed values; replica identity full would send them"
+            ),
         ),
         (scopes.COPIED_BAGS,),
     ),
-    Defect("a copy of another generation counts", lambda: patch("apply_spark.micro_batch.marked", _any_generation), _COPIES),
+    Defect(
+        "a copy of another generation counts", lambda: patch("apply_spark.micro_batch.marked", _any_generation), _COPIES
+    ),
     Defect("the log's place is taken after the snapshot", _place_after_snapshot, _COPIES),
     Defect("ranges do not compare files", _set(Checks, "compare_files"), _COPIES),
     Defect("WAL goes before feedback", _replaced(Acknowledgement, "_followed", _followed_kafka), _ACKS),
     Defect("WAL goes past the last checkpoint", _past_the_checkpoint, _EPOCHS),
+    Defect("a late report is believed", _replaced(Acknowledgement, "hear", _hears_the_last), (scopes.TOLD,)),
+    Defect("old reports are heard one by one", _set(Checks, "hear_all_first"), (scopes.TOLD,), _ONE_AHEAD),
     Defect("feedback goes before the rows", _told_before_written, _BESIDE),
     Defect("progress is a commit of its own", _set(Rules, "rows_with_progress"), _BESIDE),
     Defect("an owner that was replaced may write", _set(Rules, "compare_and_set"), _BESIDE),

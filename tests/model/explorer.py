@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from tests.model.applying import Violation
-from tests.model.state import state_of
+from tests.model.state import state_of, twin
 from tests.model.world import LEVEL, Scope, Step, World
 
 _FAULTS = {
@@ -57,17 +57,10 @@ class Explored:
     steps: int = 0
     depth: int = 0
     ends: int = 0
+    """How often all came to rest; breadth first, how many states were passed on the way there."""
     found: Found | None = None
     complete: bool = False
-    """Whether all states within the scope and the depth were seen."""
-    by_name: dict[str, int] = field(default_factory=dict)
-
-
-def _led(scope: Scope, steps: Iterable[Step]) -> World:
-    world = World(scope)
-    for step in steps:
-        world.do(step)
-    return world
+    """Whether no step leads to a state that was not seen."""
 
 
 def _violation(scope: Scope, steps: tuple[Step, ...]) -> str | None:
@@ -144,35 +137,45 @@ def walks(scopes: list[Scope], seeds: Iterable[int], length: int, seconds: float
     return explored
 
 
-def breadth_first(
-    scope: Scope, depth: int, seconds: float, prologue: tuple[Step, ...] = (), ends: Callable[[int], bool] = bool
-) -> Explored:
+def breadth_first(scope: Scope, depth: int, seconds: float, prologue: tuple[Step, ...] = ()) -> Explored:
     """Every state that so many steps lead to from the end of the prologue; of each, what it comes to in the end."""
     explored, until = Explored(), time.process_time() + seconds
-    seen = {state_of(_led(scope, prologue))}
-    level: list[tuple[Step, ...]] = [prologue]
+    first = World(scope)
+    for step in prologue:
+        first.do(step)
+    seen, settled = {state_of(first)}, set[int]()
+    level: list[tuple[World, tuple[Step, ...]]] = [(first, prologue)]
     while level and explored.depth < depth:
         explored.depth += 1
         following = []
-        for path in level:
-            for step in _led(scope, path).steps():
+        for before, path in level:
+            for step in before.steps():
                 if time.process_time() > until:
                     return explored
-                steps = (*path, step)
+                explored.steps += 1
+                world = twin(before)
                 try:
-                    world = _led(scope, steps)
-                    explored.steps += 1
+                    world.do(step)
                     state = state_of(world)
-                    if state in seen:
-                        continue
-                    seen.add(state)
-                    explored.states = len(seen)
-                    following.append(steps)
-                    world.settle()
-                    explored.ends += 1
+                    if state not in seen:
+                        seen.add(state)
+                        following.append((world, (*path, step)))
+                        _settle(twin(world), settled)
                 except Violation as violation:
-                    explored.found = Found(str(violation), steps, scope)
+                    explored.found = Found(str(violation), (*path, step), scope)
                     return explored
+                explored.states, explored.ends = len(seen), len(settled)
         level = following
-    explored.complete = True
+    explored.complete = not level
     return explored
+
+
+def _settle(world: World, settled: set[int]) -> None:
+    """Many states have one end: it is looked at once."""
+    passed = []
+    for _ in world.settling():
+        state = state_of(world)
+        if state in settled:
+            break
+        passed.append(state)
+    settled.update(passed)

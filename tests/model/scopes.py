@@ -81,6 +81,12 @@ ACKNOWLEDGED = Scope(
     ("update a", "insert b"),
     {**_without(*_CAPTURE, *_APPLY, "look"), "crash": 1, "apply taken over": 1, "apply crashes": 1, "policy": 1},
 )
+TOLD = replace(
+    ACKNOWLEDGED,
+    transactions=("update a",),
+    limits={**ACKNOWLEDGED.limits, "commit": 3, "policy": 0, "lands": 0, "orphan lands": 0},
+    level=1.0,
+)
 DESTINATIONS = Scope(
     (Kind.TOASTED, Kind.BAG),
     (False,),
@@ -88,4 +94,25 @@ DESTINATIONS = Scope(
     _EDITS,
     {**_without(*_CAPTURE, "look"), "apply crashes": 3, "apply taken over": 2, "take and die": 5},
 )
-ALL = [*EVERYTHING, COPIES, COPIED_BAGS, RESUMED, ZOMBIES, ACKNOWLEDGED, DESTINATIONS, replace(DESTINATIONS, atomic=(True,))]
+_SMALL = dict.fromkeys([*_FAULTS], 0)
+SMALL = Scope(
+    (Kind.PLAIN, Kind.BAG), (True,), 1, ("update a, insert b",), {**_SMALL, "commit": 1, "crash": 1, "take over": 1}
+)
+"""One transaction over both tables, a kill and a frozen capture: small enough for every order of its steps."""
+SMALL_TABLES = replace(
+    SMALL,
+    atomic=(False,),
+    limits={**_SMALL, "commit": 2, "take and die": 2, "apply crashes": 1, "apply taken over": 1},
+)
+"""Two transactions, and crashes and zombies of apply between the commits of the tables."""
+ALL = [
+    *EVERYTHING,
+    COPIES,
+    COPIED_BAGS,
+    RESUMED,
+    ZOMBIES,
+    ACKNOWLEDGED,
+    TOLD,
+    DESTINATIONS,
+    replace(DESTINATIONS, atomic=(True,)),
+]

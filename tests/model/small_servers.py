@@ -19,6 +19,7 @@ from tests.model.applying import fold_here
 def small_servers() -> Iterator[None]:
     replaced = {
         "capture.table_sync.sync.published_tables": lambda source, _publication: source.published(),
+        "capture.checkpoints._now": lambda: 0,
         "apply_spark.reader.is_chosen": lambda: True,
         "apply_spark.reader.fold": fold_here,
         "apply_spark.copies.fold": fold_here,

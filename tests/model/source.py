@@ -1,4 +1,4 @@
-"""A Postgres that is as large as the protocol sees it: transactions in a WAL, a publication, a slot, snapshots and COPY.
+"""A Postgres as large as the protocol sees it: transactions in a WAL, a publication, a slot, snapshots and COPY.
 
 LSNs count up in tens. A commit stands at the end of the WAL, and what follows it may begin exactly where it ends, so
 every bound is met by a commit that stands on it.
@@ -21,6 +21,7 @@ from tests.support.builders import INT8, a_column, a_table
 from tests.support.published import BLOCK, a_file
 
 STEP = 10
+_BEGIN = Lsn(100)
 A, B = TableName("public", "a"), TableName("public", "b")
 Values = tuple[int, str, str]
 Message = Insert | Update | Delete | Truncate
@@ -149,7 +150,7 @@ class Source:
     """The server. `wal` has every transaction, `moments` what the tables were after each."""
 
     kinds: dict[TableName, Kind]
-    end: Lsn = Lsn(100)
+    end: Lsn = _BEGIN
     wal: list[Transaction] = field(default_factory=list)
     confirmed: Lsn | None = None
     """Of the slot; None: there is none yet."""
@@ -243,3 +244,19 @@ def _schema(name: TableName, kind: Kind) -> TableSchema:
         table_id=1 + (name == B),
         identity=ReplicaIdentity.FULL if kind is Kind.BAG else ReplicaIdentity.DEFAULT,
     )
+
+
+def _free(rows: Rows) -> int:
+    known = {row.values[0] for row in rows}
+    return next(number for number in range(1, 99) if number not in known)
+
+
+EDITS: dict[str, Callable[[Draft, TableName], None]] = {
+    "insert": lambda draft, table: draft.insert(table),
+    "update": lambda draft, table: draft.update(table, 0),
+    "update last": lambda draft, table: draft.update(table, len(draft.rows[table]) - 1),
+    "move": lambda draft, table: draft.update(table, 0, key=_free(draft.rows[table])),
+    "delete": lambda draft, table: draft.delete(table, 0),
+    "truncate": lambda draft, table: draft.truncate(table),
+}
+"""What a transaction can do to a table."""

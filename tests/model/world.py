@@ -13,36 +13,23 @@ from capture.errors import SlotLost
 from schemas.acknowledge import AcknowledgeConfig, Policy
 from schemas.control import CaptureCommand, Control, Resync, SwitchPolicy
 from schemas.errors import PenstockError
-from schemas.feedback import Feedback
 from schemas.identifiers import DestinationName, Epoch, TableName
-from schemas.lsn import NOWHERE, Lsn
-from schemas.phases import Ready, SyncDone
+from schemas.lsn import NOWHERE
 from stores.memory import RowsInMemory
 from tests.model.applying import Apply, Died, Place, Violation
 from tests.model.broker import Broker
-from tests.model.capturing import SMALL, TOPICS, Capture
-from tests.model.source import STEP, A, B, Draft, Kind, Row, Source, bag
+from tests.model.capturing import Capture
+from tests.model.promises import BOUND, Promises
+from tests.model.source import EDITS, A, B, Draft, Kind, Source
+from tests.model.streamed import SMALL, TOPICS
 
 Step = tuple[str, ...]
 LEVEL: Step = ("come to rest",)
 """Everything that is under way comes to its end: a place to begin at."""
+_THAWED = "thawed "
 _ROUNDS = 40
-_BOUND = 2 * STEP
 
 
-def _free(rows: tuple[Row, ...]) -> int:
-    known = {row.values[0] for row in rows}
-    return next(number for number in range(1, 99) if number not in known)
-
-
-EDITS: dict[str, Callable[[Draft, TableName], None]] = {
-    "insert": lambda draft, table: draft.insert(table),
-    "update": lambda draft, table: draft.update(table, 0),
-    "update last": lambda draft, table: draft.update(table, len(draft.rows[table]) - 1),
-    "move": lambda draft, table: draft.update(table, 0, key=_free(draft.rows[table])),
-    "delete": lambda draft, table: draft.delete(table, 0),
-    "truncate": lambda draft, table: draft.truncate(table),
-}
 _NAMES = {"a": A, "b": B}
 _NEEDS_NO_ROW = {"insert", "truncate"}
 
@@ -63,7 +50,6 @@ class Scope:
     level: float = 0.5
     """How many random walks begin where every table is copied and Ready."""
     interval_rows: int = 100
-    policy: Policy = Policy.DESTINATIONS
 
 
 class World:
@@ -84,15 +70,13 @@ class World:
         self.frozen: list[Apply] = []
         self.taken: Counter[str] = Counter()
         self._epochs = 0
-        self._seen: dict[object, Lsn] = {}
-        self._first: Lsn | None = None
-        """Of the slot, before anything was let go."""
+        self.promises = Promises(self.source)
 
     # What may happen.
 
     def steps(self) -> list[Step]:
         possible = chain(self._of_source(), self._of_capture(), self._of_zombies(), self._of_applies())
-        return [step for step in possible if self.taken[step[0]] < self.scope.limits.get(step[0], 99)]
+        return [step for step in possible if self.taken[_kind(step[0])] < self.scope.limits.get(_kind(step[0]), 99)]
 
     def _of_source(self) -> Iterator[Step]:
         for transaction in self.scope.transactions:
@@ -171,7 +155,7 @@ class World:
             yield "apply taken over", who
             yield from self._of_apply(apply, "", who)
         for number, apply in enumerate(self.frozen):
-            yield from self._of_apply(apply, "thawed ", str(number))
+            yield from self._of_apply(apply, _THAWED, str(number))
 
     @staticmethod
     def _of_apply(apply: Apply, how: str, who: str) -> Iterator[Step]:
@@ -193,22 +177,24 @@ class World:
     def do(self, step: Step) -> None:
         """Takes a step and checks what must be true after each."""
         name, *rest = step
-        self.taken[name] += 1
+        if _kind(name) in self.scope.limits:
+            self.taken[_kind(name)] += 1
         confirmed = self.source.confirmed
-        if name in _APPLY_STEPS or name.removeprefix("thawed ") in _APPLY_STEPS:
+        if _kind(name) in _APPLY_STEPS:
             self._apply_step(name, *rest)
         elif name in _CAPTURE_STEPS:
             self._capture_step(name, *rest)
         else:
             self._outer_step(name, *rest)
-        self._check_acknowledged(confirmed)
+        if self.capture is not None and self.capture.ready:
+            self.promises.check_released(confirmed, self.capture, self.places)
         self.check()
 
     def _outer_step(self, name: str, what: str = "", more: str = "") -> None:
         match name:
             case "commit":
                 edits = [edit.rsplit(" ", 1) for edit in what.split(", ")]
-                self.source.commit([_edit(EDITS[edit], _NAMES[table]) for edit, table in edits])
+                self.source.commit([_edit(edit, _NAMES[table]) for edit, table in edits])
             case "come to rest":
                 self.settle()
             case "other WAL":
@@ -222,7 +208,7 @@ class World:
             case "resync":
                 self._command(Resync(_NAMES[what]))
             case "policy":
-                bound = _BOUND if what == Policy.BOUNDED.value else None
+                bound = BOUND if what == Policy.BOUNDED.value else None
                 self._command(SwitchPolicy(AcknowledgeConfig(policy=Policy(what), max_wal=bound)))
             case "destination joins":
                 self.joined += 1
@@ -261,7 +247,7 @@ class World:
             self.capture = Capture(self.source, self.broker, self.memory, Epoch(self._epochs), required)
         except SlotLost as error:
             raise Violation(error.reason) from error
-        self._first = self.source.confirmed if self._first is None else self._first
+        self.promises.begin()
 
     def _lose(self, capture: Capture, *, alive: bool) -> None:
         """The slot is free. A process that is only frozen goes on later with what it has."""
@@ -277,8 +263,7 @@ class World:
         capture.alive = False
 
     def _apply_step(self, name: str, who: str, commits: str = "") -> None:
-        thawed, number = name.startswith("thawed "), int(who)
-        name = name.removeprefix("thawed ")
+        thawed, number, name = name.startswith(_THAWED), int(who), _kind(name)
         if name in ("apply starts", "apply taken over"):
             running = self.applies[number]
             if running is not None:
@@ -300,80 +285,26 @@ class World:
             else:
                 self.applies[number] = None
 
-    # What must be true.
-
     def check(self) -> None:
         last = last_accepted(self.broker, TOPICS.checkpoints)  # type: ignore[arg-type]
         if last is not None and (self.source.confirmed or NOWHERE) > last[1].lsn:
             raise Violation("the slot is ahead of the last checkpoint")
         for place in self.places:
-            self._check_place(place)
-
-    def _check_place(self, place: Place) -> None:
-        """Whatever a table holds is one moment of the source; all that are Ready at an atomic one, the same moment."""
-        progress = place.progress
-        if progress is None:
-            return
-        self._check_forward((place.name, progress.log_id), progress.lsn)
-        for name, table in progress.tables.items():
-            self._check_forward((place.name, progress.log_id, name, table.generation), table.lsn)
-            if place.atomic and isinstance(table.phase, Ready) and table.lsn != progress.lsn:
-                raise Violation(f"{name} is Ready at {table.lsn}, its destination at {progress.lsn}")
-            if not isinstance(table.phase, Ready | SyncDone) or table.lsn < table.last_snapshot:
-                if isinstance(table.phase, Ready):
-                    raise Violation(f"{name} is Ready before its newest snapshot")
-                continue
-            then, begun = self.source.at(table.lsn), self.source.at(table.generation)
-            if then.members.get(name) != begun.members.get(name):
-                continue
-            if Counter(place.rows[name]) != bag(then.rows[name]):
-                raise Violation(f"{name} at {place.name} is not the source at {table.lsn}")
-
-    def _check_forward(self, what: object, lsn: Lsn) -> None:
-        if lsn < self._seen.get(what, NOWHERE):
-            raise Violation(f"progress went back: {what}")
-        self._seen[what] = lsn
-
-    def _reports(self) -> dict[str, Lsn]:
-        """The furthest that each destination has ever told."""
-        found: dict[str, Lsn] = {}
-        for record in self.broker.logs[TOPICS.feedback]:
-            told = Feedback.decode(record)
-            found[told.destination] = max(told.lsn, found.get(told.destination, NOWHERE))
-        return found
-
-    def _check_acknowledged(self, before: Lsn | None) -> None:
-        """A destination that was waited for has what is let go now. One that is behind what was let go long ago reads
-        from Kafka, and is not waited for; before anything was let go, all are."""
-        after, capture = self.source.confirmed, self.capture
-        if capture is None or not capture.ready or before is None or after is None or after <= before:
-            return
-        policy = capture.acknowledgement._in_force.policy
-        if policy is Policy.KAFKA or (policy is Policy.BOUNDED and self.source.end - before > _BOUND):
-            return
-        reports = self._reports()
-        for place in self.places:
-            waited_for = place.name in capture.required and (
-                before == self._first or reports.get(place.name, NOWHERE) >= before
-            )
-            if waited_for and not self._has(place, after):
-                raise Violation(f"WAL before {after} is let go, and {place.name} lacks some of it")
-
-    def _has(self, place: Place, lsn: Lsn) -> bool:
-        """Whether it holds all below, in the tables that are Ready there."""
-        progress = place.progress
-        if progress is None:
-            return False
-        ready = {name for name, table in progress.tables.items() if isinstance(table.phase, Ready)}
-        return not any(progress.lsn <= each.commit_lsn < lsn and each.tables & ready for each in self.source.wal)
+            self.promises.check_place(place)
 
     # The end.
 
     def settle(self) -> None:
         """Lets everything come to rest, without further faults; then every destination is the source."""
+        for _ in self.settling():
+            pass
+
+    def settling(self) -> Iterator[None]:
+        """The same in rounds, before each of which it can be left."""
         self.zombies, self.frozen = [], []
         self.source.write_other()  # feedback that was lost is told with the next checkpoint
         for _ in range(_ROUNDS):
+            yield
             before = {topic: len(log) for topic, log in self.broker.logs.items()}
             self._run_capture()
             self._run_applies()
@@ -381,7 +312,7 @@ class World:
                 continue
             self.do(("acknowledge",))
             if before == {topic: len(log) for topic, log in self.broker.logs.items()}:
-                self._check_end()
+                self.promises.check_end(self.capture, self.places[: self.joined])
                 return
         raise Violation("it does not come to rest")
 
@@ -412,24 +343,13 @@ class World:
                         break
                     self.do(step)
 
-    def _check_end(self) -> None:
-        for place in self.places[: self.joined]:
-            progress = place.progress
-            tables = progress.tables if progress is not None else {}
-            if set(tables) != set(self.source.members):
-                raise Violation(f"{place.name} has {sorted(map(str, tables))}")
-            for name, table in tables.items():
-                if not isinstance(table.phase, Ready):
-                    raise Violation(f"{name} at {place.name} stays {table.phase}")
-                if Counter(place.rows[name]) != bag(self.source.rows[name]):
-                    raise Violation(f"{name} at {place.name} is not the source")
-        assert self.capture is not None
-        if self.source.confirmed != self.capture.writer.lsn:
-            raise Violation(f"WAL from {self.source.confirmed} on is held, though all have it")
+
+def _kind(name: str) -> str:
+    return name.removeprefix(_THAWED)
 
 
-def _edit(edit: Callable[[Draft, TableName], None], table: TableName) -> Callable[[Draft], None]:
-    return lambda draft: edit(draft, table)
+def _edit(name: str, table: TableName) -> Callable[[Draft], None]:
+    return lambda draft: EDITS[name](draft, table)
 
 
 def _copy_of(capture: Capture, table: str) -> int:
