@@ -26,7 +26,7 @@ from tests.model.source import Source
 from tests.model.streamed import CONFIG, SMALL, TOPICS, ModelStream, ModelWriter, StreamedTables
 
 
-@dataclass
+@dataclass(eq=False)
 class Capture:
     """An incarnation, from taking the slot to its end. It goes on as a zombie once another has taken the slot."""
 
@@ -36,7 +36,6 @@ class Capture:
     epoch: Epoch
     required: tuple[DestinationName, ...]
     connected: bool = True
-    alive: bool = True
     ready: bool = False
     checked: bool = False
     seen: int = 0

@@ -233,8 +233,9 @@ _ANNOUNCED: tuple[Step, ...] = (
     ("snapshot", ""),
     ("begin copies", ""),
     ("cut", ""),
+    ("range", "", "b"),
 )
-"""A copy is under way, and the log says so."""
+"""A copy is under way, the log says so, and Kafka has a part of it."""
 _CAUGHT: tuple[Step, ...] = (("commit", "update a"), ("read", ""), ("cut", ""))
 _ONE_AHEAD: tuple[Step, ...] = (
     LEVEL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.model.source import Kind
-from tests.model.world import Scope
+from tests.model.world import LEVEL, Scope, Step
 
 _FAULTS = {
     "other WAL": 2,
@@ -94,17 +94,22 @@ DESTINATIONS = Scope(
     _EDITS,
     {**_without(*_CAPTURE, "look"), "apply crashes": 3, "apply taken over": 2, "take and die": 5},
 )
-_SMALL = dict.fromkeys([*_FAULTS], 0)
-SMALL = Scope(
-    (Kind.PLAIN, Kind.BAG), (True,), 1, ("update a, insert b",), {**_SMALL, "commit": 1, "crash": 1, "take over": 1}
-)
-"""One transaction over both tables, a kill and a frozen capture: small enough for every order of its steps."""
-SMALL_TABLES = replace(
-    SMALL,
-    atomic=(False,),
-    limits={**_SMALL, "commit": 2, "take and die": 2, "apply crashes": 1, "apply taken over": 1},
-)
-"""Two transactions, and crashes and zombies of apply between the commits of the tables."""
+_NEVER = dict.fromkeys([*_FAULTS, "look", "lands"], 0)
+_KILLED = Scope((Kind.PLAIN, Kind.BAG), (True,), 1, ("update a, insert b",), {**_NEVER, "commit": 1, "crash": 1})
+SMALL: dict[str, tuple[Scope, tuple[Step, ...]]] = {
+    "a kill": (replace(_KILLED, limits={**_KILLED.limits, "lands": 1}), (LEVEL,)),
+    "a frozen capture": (replace(_KILLED, limits={**_NEVER, "commit": 1, "take over": 1}), (LEVEL,)),
+    "crashes between the commits of tables": (
+        replace(
+            _KILLED,
+            atomic=(False,),
+            limits={**_NEVER, "commit": 2, "take and die": 2, "apply crashes": 1, "apply taken over": 1},
+        ),
+        (LEVEL,),
+    ),
+    "a copy": (replace(_KILLED, limits={**_KILLED.limits, "look": 99}), ()),
+}
+"""One or two transactions over both tables, and one kind of fault: small enough for every order of their steps."""
 ALL = [
     *EVERYTHING,
     COPIES,

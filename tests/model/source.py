@@ -260,3 +260,7 @@ EDITS: dict[str, Callable[[Draft, TableName], None]] = {
     "truncate": lambda draft, table: draft.truncate(table),
 }
 """What a transaction can do to a table."""
+
+
+def edit_of(name: str, table: TableName) -> Edit:
+    return lambda draft: EDITS[name](draft, table)

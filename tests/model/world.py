@@ -13,14 +13,14 @@ from capture.errors import SlotLost
 from schemas.acknowledge import AcknowledgeConfig, Policy
 from schemas.control import CaptureCommand, Control, Resync, SwitchPolicy
 from schemas.errors import PenstockError
-from schemas.identifiers import DestinationName, Epoch, TableName
-from schemas.lsn import NOWHERE
+from schemas.identifiers import DestinationName, Epoch
+from schemas.lsn import NOWHERE, Lsn
 from stores.memory import RowsInMemory
 from tests.model.applying import Apply, Died, Place, Violation
-from tests.model.broker import Broker
+from tests.model.broker import Broker, Sending
 from tests.model.capturing import Capture
 from tests.model.promises import BOUND, Promises
-from tests.model.source import EDITS, A, B, Draft, Kind, Source
+from tests.model.source import A, B, Kind, Source, edit_of
 from tests.model.streamed import SMALL, TOPICS
 
 Step = tuple[str, ...]
@@ -63,6 +63,8 @@ class World:
         self.memory = RowsInMemory()
         self.capture: Capture | None = None
         self.zombies: list[Capture] = []
+        self.orphans: list[Sending] = []
+        """What dead captures had sent, and what has not landed yet."""
         names = [DestinationName(f"d{number}") for number in range(len(scope.atomic))]
         self.places = [Place(name, atomic) for name, atomic in zip(names, scope.atomic, strict=True)]
         self.joined = scope.joined
@@ -76,10 +78,13 @@ class World:
 
     def steps(self) -> list[Step]:
         possible = chain(self._of_source(), self._of_capture(), self._of_zombies(), self._of_applies())
-        return [step for step in possible if self.taken[_kind(step[0])] < self.scope.limits.get(_kind(step[0]), 99)]
+        return [step for step in possible if self._may(_kind(step[0]))]
+
+    def _may(self, kind: str) -> bool:
+        return kind not in self.scope.limits or self.taken[kind] < self.scope.limits[kind]
 
     def _of_source(self) -> Iterator[Step]:
-        for transaction in self.scope.transactions:
+        for transaction in self.scope.transactions if self._may("commit") else ():
             if self._can_commit(transaction):
                 yield "commit", transaction
         yield ("other WAL",)
@@ -114,11 +119,10 @@ class World:
 
     def _of_zombies(self) -> Iterator[Step]:
         for place, zombie in enumerate(self.zombies):
-            if zombie.alive:
-                yield from self._of_stream(zombie, f"zombie {place}")
-                yield from self._of_sync(zombie, f"zombie {place}")
-            else:
-                yield from (("orphan lands", f"zombie {place}", topic) for topic in zombie.sending.waiting())
+            yield from self._of_stream(zombie, f"zombie {place}")
+            yield from self._of_sync(zombie, f"zombie {place}")
+        for place, sending in enumerate(self.orphans):
+            yield from (("orphan lands", str(place), topic) for topic in sending.waiting())
 
     @staticmethod
     def _of_stream(capture: Capture, who: str) -> Iterator[Step]:
@@ -182,19 +186,19 @@ class World:
         confirmed = self.source.confirmed
         if _kind(name) in _APPLY_STEPS:
             self._apply_step(name, *rest)
+            for place in self.places:
+                self.promises.check_place(place)
         elif name in _CAPTURE_STEPS:
             self._capture_step(name, *rest)
+            self._check_slot(confirmed)
         else:
             self._outer_step(name, *rest)
-        if self.capture is not None and self.capture.ready:
-            self.promises.check_released(confirmed, self.capture, self.places)
-        self.check()
 
     def _outer_step(self, name: str, what: str = "", more: str = "") -> None:
         match name:
             case "commit":
                 edits = [edit.rsplit(" ", 1) for edit in what.split(", ")]
-                self.source.commit([_edit(edit, _NAMES[table]) for edit, table in edits])
+                self.source.commit([edit_of(edit, _NAMES[table]) for edit, table in edits])
             case "come to rest":
                 self.settle()
             case "other WAL":
@@ -213,7 +217,7 @@ class World:
             case "destination joins":
                 self.joined += 1
             case "orphan lands":
-                self._who(what).sending.land(more)
+                self.orphans[int(what)].land(more)
             case _:
                 raise ValueError(name)
 
@@ -230,15 +234,18 @@ class World:
             self._start()
             return
         capture = self._who(who)
-        if name in ("crash", "take over"):
-            self._lose(capture, alive=name == "take over")
+        if name == "crash":
+            self._end(capture)
+            return
+        if name == "take over":
+            self._freeze(capture)
             return
         try:
             _CAPTURE_STEPS[name](capture, what)
         except SlotLost as error:
             raise Violation(error.reason) from error
         except PenstockError:
-            self._fail(capture)
+            self._end(capture)
 
     def _start(self) -> None:
         self._epochs += 1
@@ -249,18 +256,20 @@ class World:
             raise Violation(error.reason) from error
         self.promises.begin()
 
-    def _lose(self, capture: Capture, *, alive: bool) -> None:
-        """The slot is free. A process that is only frozen goes on later with what it has."""
-        capture.connected, capture.alive, capture.seen = False, alive, len(self.source.wal)
+    def _freeze(self, capture: Capture) -> None:
+        """Its connection ends, and another takes the slot; it goes on later, with what it has."""
+        capture.connected, capture.seen = False, len(self.source.wal)
         self.zombies.append(capture)
-        self.capture = None
-        if alive:
-            self._start()
+        self._start()
 
-    def _fail(self, capture: Capture) -> None:
+    def _end(self, capture: Capture) -> None:
+        """What it had sent may land all the same."""
         if capture is self.capture:
-            self._lose(capture, alive=False)
-        capture.alive = False
+            self.capture = None
+        else:
+            self.zombies.remove(capture)
+        if capture.sending.waiting():
+            self.orphans.append(capture.sending)
 
     def _apply_step(self, name: str, who: str, commits: str = "") -> None:
         thawed, number, name = name.startswith(_THAWED), int(who), _kind(name)
@@ -285,12 +294,12 @@ class World:
             else:
                 self.applies[number] = None
 
-    def check(self) -> None:
+    def _check_slot(self, before: Lsn | None) -> None:
         last = last_accepted(self.broker, TOPICS.checkpoints)  # type: ignore[arg-type]
         if last is not None and (self.source.confirmed or NOWHERE) > last[1].lsn:
             raise Violation("the slot is ahead of the last checkpoint")
-        for place in self.places:
-            self.promises.check_place(place)
+        if self.capture is not None and self.capture.ready:
+            self.promises.check_released(before, self.capture, self.places)
 
     # The end.
 
@@ -301,7 +310,7 @@ class World:
 
     def settling(self) -> Iterator[None]:
         """The same in rounds, before each of which it can be left."""
-        self.zombies, self.frozen = [], []
+        self.zombies, self.orphans, self.frozen = [], [], []
         self.source.write_other()  # feedback that was lost is told with the next checkpoint
         for _ in range(_ROUNDS):
             yield
@@ -346,10 +355,6 @@ class World:
 
 def _kind(name: str) -> str:
     return name.removeprefix(_THAWED)
-
-
-def _edit(name: str, table: TableName) -> Callable[[Draft], None]:
-    return lambda draft: EDITS[name](draft, table)
 
 
 def _copy_of(capture: Capture, table: str) -> int:

@@ -161,6 +161,32 @@ def test_with_the_kafka_policy_destinations_do_not_matter(reports: Reports) -> N
     assert acknowledgement.flushed == 500
 
 
+def test_a_report_that_is_lower_than_one_before_came_late_and_lets_nothing_go(reports: Reports) -> None:
+    acknowledgement = an_acknowledgement(reports, LAKE, WAREHOUSE)
+    reports.tell(LAKE, 200)
+    reports.tell(WAREHOUSE, 200)
+    acknowledgement.update(Lsn(500))
+
+    reports.tell(LAKE, 150)
+    reports.tell(WAREHOUSE, 300)
+    acknowledgement.update(Lsn(500))
+
+    assert acknowledgement.flushed == 200
+    assert acknowledgement.holders == (LAKE,)
+
+
+def test_what_was_heard_before_the_first_decision_counts_for_it(reports: Reports) -> None:
+    acknowledgement = an_acknowledgement(reports, LAKE, WAREHOUSE, start=200, anything=True)
+    reports.tell(LAKE, 150)
+    reports.tell(WAREHOUSE, 300)
+    reports.tell(LAKE, 200)
+
+    acknowledgement.hear(reports.new())
+    acknowledgement.update(Lsn(500))
+
+    assert acknowledgement.flushed == 200, "the lake is level, and is waited for"
+
+
 @given(st.lists(st.tuples(st.sampled_from([LAKE, WAREHOUSE]), st.integers(0, 900), st.integers(0, 900)), max_size=20))
 def test_whatever_comes_it_is_monotonic_and_below_checkpoint_and_every_report(
     news: list[tuple[DestinationName, int, int]],
@@ -174,7 +200,7 @@ def test_whatever_comes_it_is_monotonic_and_below_checkpoint_and_every_report(
         before = acknowledgement.flushed
         told[destination] = max(lsn, told.get(destination, 0))
         best_checkpoint = max(best_checkpoint, checkpoint)
-        reports.tell(destination, told[destination])
+        reports.tell(destination, lsn)
         moved = acknowledgement.update(Lsn(checkpoint))
 
         assert moved is (acknowledgement.flushed > before)
