@@ -252,7 +252,7 @@ DEFECTS = [
     Defect("epochs are ignored by readers of the log", _replaced(EpochRule, "accepts", _accepts_all), _EPOCHS),
     Defect("capture reads its own log without the epoch rule", _capture_without_epoch_rule, _EPOCHS),
     Defect("a new capture writes no opening", _replaced(CheckpointWriter, "open", _opened_without_ends), _EPOCHS),
-    Defect("an orphan's rows count", _orphans_count, _EPOCHS),
+    Defect("an orphan's rows count", _orphans_count, (scopes.ORPHANS,)),
     Defect("windows include their end", _replaced(readers, "records_within", _closed_window), _EPOCHS),
     Defect("rows that came twice are kept", _replaced(readers, "_all_there", _without_counting), _EPOCHS),
     Defect("what the copy holds is applied again", _replaced(readers, "since", _identity), (scopes.COPIED_BAGS,)),

@@ -74,6 +74,7 @@ ZOMBIES = Scope(
     ("update a, insert b", "insert a", "update b", "delete b"),
     {**_without(*_CAPTURE, *_APPLY, "look"), "crash": 2, "take over": 2, "lands twice": 1},
 )
+ORPHANS = replace(ZOMBIES, limits={**ZOMBIES.limits, "lands twice": 0})
 ACKNOWLEDGED = Scope(
     (Kind.PLAIN, Kind.BAG),
     (True, True),
