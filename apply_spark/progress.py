@@ -180,7 +180,8 @@ class Progress:
         return replace(self, tables={**self.tables, **{table.table: table for table in changed}})
 
     def levelled(self) -> Progress:
-        """Tables that stand where the destination stands, not below the newest snapshot of their copy, are Ready."""
+        """Tables that stand where the destination stands, not below the newest snapshot of their copy, are Ready. One
+        that a crash left ahead, and that the destination has passed by now, has to catch up, and is so no longer."""
         level = [
             replace(table, phase=Ready())
             for table in self.tables.values()
@@ -189,7 +190,12 @@ class Progress:
             and table.lsn == self.lsn
             and self.lsn >= table.last_snapshot
         ]
-        return self.with_tables(*level) if level else self
+        passed = [
+            table.released()
+            for table in self.tables.values()
+            if isinstance(table.phase, Ready) and not table.paused and table.log_offset < self.log_offset
+        ]
+        return self.with_tables(*level, *passed) if level or passed else self
 
     def passed_over(self, log_offset: int) -> Progress:
         """A zombie's checkpoints at the end of what was read: the destination and all tables level with it are past."""

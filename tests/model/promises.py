@@ -42,6 +42,8 @@ class Promises:
             self._check_forward((place.name, progress.log_id, name, table.generation), table.lsn)
             if place.atomic and isinstance(table.phase, Ready) and table.lsn != progress.lsn:
                 raise Violation(f"{name} is Ready at {table.lsn}, its destination at {progress.lsn}")
+            if isinstance(table.phase, Ready) and table.log_offset < progress.log_offset:
+                raise Violation(f"{name} is Ready, and behind its destination")
             if isinstance(table.phase, Ready) and table.lsn < table.last_snapshot:
                 raise Violation(f"{name} is Ready before its newest snapshot")
             if not isinstance(table.phase, Ready | SyncDone) or table.lsn < table.last_snapshot:
@@ -78,8 +80,12 @@ class Promises:
         progress = place.progress
         if progress is None:
             return False
-        ready = {name for name, table in progress.tables.items() if isinstance(table.phase, Ready)}
-        return not any(progress.lsn <= each.commit_lsn < lsn and each.tables & ready for each in self.source.wal)
+        ready = [table for table in progress.tables.values() if isinstance(table.phase, Ready)]
+        return not any(
+            table.lsn <= each.commit_lsn < lsn and table.table in each.tables
+            for table in ready
+            for each in self.source.wal
+        )
 
     def check_end(self, capture: Capture, places: Iterable[Place]) -> None:
         """Everything has come to rest."""

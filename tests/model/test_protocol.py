@@ -14,7 +14,7 @@ from tests.model import scopes
 from tests.model.defects import DEFECTS, Defect
 from tests.model.explorer import Explored, breadth_first, shortened, walks
 from tests.model.small_servers import small_servers
-from tests.model.world import LEVEL, Step, World
+from tests.model.world import LEVEL, Scope, Step, World
 
 SECONDS = float(os.environ.get("PENSTOCK_TEST_MODEL_SECONDS", "4"))
 SEED = int(os.environ.get("PENSTOCK_TEST_SEED", "0"))
@@ -64,9 +64,10 @@ def test_a_deliberate_defect_is_found(defect: Defect) -> None:
 
 
 @pytest.mark.parametrize(
-    "steps",
+    ("scope", "steps"),
     [
         pytest.param(
+            scopes.TOLD,
             (
                 *(LEVEL, *COMMITTED, ("take", "0"), ("apply taken over", "0")),
                 *(*COMMITTED, ("take", "0"), ("tell", "0"), ("take", "1"), ("tell", "1"), ("acknowledge",)),
@@ -75,6 +76,7 @@ def test_a_deliberate_defect_is_found(defect: Defect) -> None:
             id="a frozen apply tells what it had before",
         ),
         pytest.param(
+            scopes.TOLD,
             (
                 *(LEVEL, *2 * (("other WAL",), ("keepalive", ""), ("cut", ""))),
                 *(("take", "0"), ("tell", "0"), ("take", "1"), ("tell", "1"), ("acknowledge",)),
@@ -84,6 +86,7 @@ def test_a_deliberate_defect_is_found(defect: Defect) -> None:
             id="an apply that starts again tells empty intervals once more",
         ),
         pytest.param(
+            scopes.TOLD,
             (
                 *(LEVEL, *COMMITTED, *COMMITTED, ("take", "1"), ("tell", "1")),
                 *(("take one", "0"), ("tell", "0"), ("acknowledge",)),
@@ -91,10 +94,18 @@ def test_a_deliberate_defect_is_found(defect: Defect) -> None:
             ),
             id="capture starts again while one destination is ahead",
         ),
+        pytest.param(
+            scopes.DESTINATIONS,
+            (
+                *(LEVEL, ("commit", "update a, insert b"), ("read", ""), ("read", ""), ("cut", "")),
+                *(("take and die", "0", "1"), *COMMITTED, ("apply starts", "0"), ("take", "0"), ("tell", "0")),
+            ),
+            id="a destination passes the table that a crash left ahead",
+        ),
     ],
 )
-def test_what_the_model_found_once_stays_mended(steps: tuple[Step, ...]) -> None:
-    world = World(scopes.TOLD)
+def test_what_the_model_found_once_stays_mended(scope: Scope, steps: tuple[Step, ...]) -> None:
+    world = World(scope)
 
     for step in steps:
         assert step == LEVEL or step in world.steps()

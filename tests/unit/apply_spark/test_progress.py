@@ -58,6 +58,18 @@ def a_table(**changed: Any) -> TableProgress:  # noqa: ANN401 -- fields of a tab
     return TableProgress(**(fields | changed))
 
 
+@pytest.mark.parametrize(("paused", "phase"), [(False, SyncDone(Lsn(100))), (True, Ready())])
+def test_a_table_that_the_destination_has_passed_is_ready_no_longer_unless_it_was_told_to_stand_still(
+    paused: bool,  # noqa: FBT001 -- pytest calls it so
+    phase: Phase,
+) -> None:
+    passed = a_table(phase=Ready(), paused=paused)
+
+    after = Progress(LogId("log"), Lsn(120), Epoch(1), 8, 0, {ORDERS: passed}).levelled()
+
+    assert after.tables[ORDERS].phase == phase
+
+
 def a_progress(*tables: TableProgress, lsn: int = 100, log_offset: int = 7) -> Progress:
     return Progress(LogId("log"), Lsn(lsn), Epoch(1), log_offset, 0, {table.table: table for table in tables})
 
