@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -174,11 +175,13 @@ class Copies(CopyReader):
     def __init__(self, broker: Broker) -> None:
         self._log = cast(Any, broker)
 
-    def rows(self, table: TableProgress, piece: OffsetRange, _then: OffsetRange | None) -> pa.Table:
-        topic = TOPICS.copy(table.table, table.generation)
-        start, end = checked(self._log, {topic: piece})[topic]
+    @contextmanager
+    def piece(self, table: TableProgress, most: int) -> Iterator[tuple[pa.Table, int]]:
+        topic, place = TOPICS.copy(table.table, table.generation), table.copy_offset
+        assert table.copy_end is not None
+        start, end = checked(self._log, {topic: OffsetRange(place, min(table.copy_end, place + most))})[topic]
         found = cast(Broker, cast(Any, self._log)).logs[topic][start:end]
-        return pa.table({"row": pa.array([_image(change.after) for change in found], _IMAGE)})
+        yield pa.table({"row": pa.array([_image(change.after) for change in found], _IMAGE)}), end
 
 
 class Feedbacks:
