@@ -30,6 +30,7 @@ from schemas.errors import LogError, SourceError
 from schemas.identifiers import OWN_SCHEMA, PublicationName, TableName, slot_name
 from schemas.settings import without_passwords
 from stores.kafka_log import KafkaLog
+from stores.schema_registry import SchemaRegistry
 
 OLDEST, NEWEST = 14, 18
 _CONNECT_SECONDS = 10
@@ -38,7 +39,7 @@ _KAFKA_PATIENCE = timedelta(seconds=10)
 
 def preflight(config: CaptureConfig) -> list[Finding]:
     """Everything that can be known before the start, in the order in which it would fail."""
-    return [*source_findings(config), *kafka_findings(config.kafka)]
+    return [*source_findings(config), *kafka_findings(config.kafka), *registry_findings(config.kafka)]
 
 
 def require(findings: Iterable[Finding]) -> None:
@@ -138,6 +139,26 @@ def kafka_findings(kafka: KafkaConfig) -> Iterator[Finding]:
             "it would close the connection on such a record, again and again.",
             "Raise socket.request.max.bytes of every broker, or lower `kafka.max_record`.",
             LogError,
+        )
+
+
+def registry_findings(kafka: KafkaConfig) -> Iterator[Finding]:
+    if kafka.schema_registry is None:
+        return
+    registry = SchemaRegistry(kafka.schema_registry)
+    try:
+        rule = registry.compatibility()
+    except LogError as error:
+        yield Finding(Severity.PROBLEM, "schema registry", error.reason, error.solution, type(error))
+        return
+    yield Finding(Severity.OK, "schema registry", f"{registry.address} answers.")
+    if rule != "NONE":
+        yield Finding(
+            Severity.WARNING,
+            "schema registry",
+            f"{registry.address} has the rule {rule}: it may refuse a table whose column or key gets another type, and "
+            "capture stops there, for all tables.",
+            "Set the compatibility of the pipeline's subjects to NONE, or be ready to do so then.",
         )
 
 

@@ -36,8 +36,10 @@ class Registrar:
         return topic
 
     def schema_ids(self, table: TableSchema) -> tuple[SchemaId, SchemaId | None]:
-        value = self._schemas.register(envelope_schema(self._pipeline, table), table)
-        key = self._schemas.register(key_schema(self._pipeline, table), None) if table.key else None
+        """Under the subjects that every reader of the change topic expects."""
+        topic = self._topics.changes(table.name)
+        value = self._schemas.register(f"{topic}-value", envelope_schema(self._pipeline, table), table)
+        key = self._schemas.register(f"{topic}-key", key_schema(self._pipeline, table), None) if table.key else None
         return value, key
 
     def table_schema(self, schema_id: SchemaId) -> TableSchema:

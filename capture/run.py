@@ -48,6 +48,7 @@ from schemas.lsn import NOWHERE
 from schemas.topics import Topics
 from stores.errors import StoreTaken
 from stores.kafka_log import KafkaLog, Tail, TopicKind
+from stores.schema_registry import RegistryUnreachable, SchemaRegistry
 from stores.schema_topic import SchemaTopic
 from stores.sqlite import SqliteStore
 from stores.state import CAPTURE
@@ -55,7 +56,7 @@ from stores.state import CAPTURE
 _PATIENCE_SECONDS = 600.0
 _PAUSE_SECONDS = 0.5
 _DRAIN_SECONDS = 5.0
-_AWAY = (SourceUnreachable, SlotInUse, StoreTaken)
+_AWAY = (SourceUnreachable, SlotInUse, StoreTaken, RegistryUnreachable)
 
 log = structlog.get_logger(__name__)
 
@@ -71,7 +72,7 @@ def run_capture(config: CaptureConfig, nursery: Nursery, stop: threading.Event) 
                 try:
                     _open_when_it_can(config, nursery, store, parts, stop).run(stop)
                 except _AWAY as error:
-                    log.warning("connection lost, opening the next epoch", error=error.reason)
+                    log.warning("connection lost, opening the next epoch", error=error.reason, solution=error.solution)
                     stop.wait(_PAUSE_SECONDS)
                 except InterruptedError:
                     break  # told to stop while it waited for open transactions
@@ -100,6 +101,8 @@ def _opened_epoch(
     epoch = new_epoch()
     kafka = stack.enter_context(KafkaLog(config.kafka))
     _make_topics(kafka, topics)
+    if config.kafka.schema_registry is not None:
+        SchemaRegistry(config.kafka.schema_registry).compatibility()  # an epoch that cannot register is not begun
     session = stack.enter_context(_session(config))
     connection = stack.enter_context(ReplicationConnection(config.source.dsn.get_secret_value()))
     last, taken = _taken(config, store, kafka, session, connection, stop)

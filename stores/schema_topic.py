@@ -1,6 +1,8 @@
 """Schema id <-> schema, kept on the schema topic, so that no registry service is needed.
 
 A value schema travels with the table schema it was made from: who reads a record finds there names, types and keys.
+Where a registry service is configured, it allots the ids, for other readers; all is on the topic as well, so that
+nobody but capture ever asks the service.
 """
 
 from __future__ import annotations
@@ -17,6 +19,13 @@ from schemas.identifiers import SchemaId, TableId
 from schemas.table import TableSchema
 from schemas.wire import derived_id
 from stores.kafka_log import BrokerUnreachable, KafkaLog, durable_producer
+from stores.schema_registry import SchemaRegistry
+
+_SHAPE = "penstock.shape"
+_SHARED = (
+    "Where `kafka.schema_registry` is another one than before, or has lost its schemas: restore them, or take the "
+    "setting out, and records get ids of penstock's own again. Else change any column of one of the tables."
+)
 
 
 class UnknownSchema(LogError):
@@ -41,7 +50,10 @@ class SchemaTopic:
         self._config = config
         self._log = log
         self._topic = topic
+        self._registry = SchemaRegistry(config.schema_registry) if config.schema_registry else None
         self._known: dict[SchemaId, RegisteredSchema] = {}
+        self._registered: dict[str, SchemaId] = {}
+        """By content, what was registered by this object."""
         self._read_to = 0
         self._producer: Producer | None = None
 
@@ -57,10 +69,22 @@ class SchemaTopic:
         """Every shape that the relation ever had, under all of its names, as far as the topic was read."""
         return [each.table for each in self._known.values() if each.table is not None and each.table.id == table]
 
-    def register(self, avro: dict[str, Any], table: TableSchema | None) -> SchemaId:
-        """Durable on the topic when it returns. Registering the same schema again changes nothing."""
+    def register(self, subject: str, avro: dict[str, Any], table: TableSchema | None) -> SchemaId:
+        """Durable on the topic, and in the registry, when it returns. Registering the same again changes nothing."""
         content = {"avro": avro, "table": table.to_json() if table else None}
-        schema = RegisteredSchema(derived_id(content), avro, table)
+        known_as = json.dumps(content)
+        if known_as not in self._registered:
+            schema = RegisteredSchema(self._allotted(subject, avro, derived_id(content)), avro, table)
+            self._write_where_new(schema, content)
+            self._registered[known_as] = schema.id
+        return self._registered[known_as]
+
+    def _allotted(self, subject: str, avro: dict[str, Any], derived: SchemaId) -> SchemaId:
+        """Shapes that differ in their table alone have one Avro schema. A registry would give them one id, so it is
+        told what sets them apart."""
+        return derived if self._registry is None else self._registry.register(subject, {**avro, _SHAPE: derived})
+
+    def _write_where_new(self, schema: RegisteredSchema, content: dict[str, Any]) -> None:
         if schema.id not in self._known:
             self._refresh()
         known = self._known.get(schema.id)
@@ -68,8 +92,7 @@ class SchemaTopic:
             self._write(schema.id, content)
             self._known[schema.id] = schema
         elif known != schema:
-            raise LogError(f"Two schemas share the id {schema.id}.", solution="Change any column of one of the tables.")
-        return schema.id
+            raise LogError(f"Two schemas share the id {schema.id}.", solution=_SHARED)
 
     def _refresh(self) -> None:
         end = self._log.ends([self._topic])[self._topic][0]

@@ -16,7 +16,7 @@ from rich.text import Text
 from apply_spark.config import DestinationConfig
 from capture.config import CaptureConfig, SourceConfig
 from capture.findings import Catalog, Finding, Severity
-from capture.preflight import connect, kafka_findings, source_findings
+from capture.preflight import connect, kafka_findings, registry_findings, source_findings
 from capture.publication import published_tables
 from capture.published_facts import TableFacts, table_facts
 from capture.transcode.choose import kernel_path
@@ -102,6 +102,7 @@ def all_findings(config: Config) -> Iterator[Finding]:
     yield from source_findings(_for_source(config))
     if config.settings.kafka is not None:
         yield from kafka_findings(config.settings.kafka)
+        yield from registry_findings(config.settings.kafka)
     else:
         yield Finding(Severity.OK, "kafka", "None is named; `penstock run` brings an embedded broker.")
     yield from _kernel_findings()

@@ -35,24 +35,27 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Artifact:
-    """One pinned jar."""
+    """One pinned jar, or an archive that a project publishes in the same place."""
 
     org: str
     name: str
     rev: str
     sha256: str
     bytes: int
+    classifier: str = ""
+    """Which of several files of one revision: `all`, `plugin`."""
+    ext: str = "jar"
 
     @property
     def file_name(self) -> str:
         """The name under which it lies in the cache."""
-        return f"{self.name}-{self.rev}.jar"
+        return f"{'-'.join(part for part in (self.name, self.rev, self.classifier) if part)}.{self.ext}"
 
 
 def jars(group: str) -> list[Path]:
     """Every jar of a group, downloaded where needed; the SHA-256 of each is checked at every call.
 
-    Groups: kafka-broker, spark-kafka-avro, delta, iceberg, jdbc. For Postgres see `postgres_jar`."""
+    Groups: kafka-broker, spark-kafka-avro, delta, iceberg, jdbc, apicurio. For Postgres see `postgres_jar`."""
     if group.startswith("postgres-"):
         raise ValueError(f"{group} holds one jar a version: call postgres_jar(version)")
     return _fetched(group, _pinned(group))
@@ -136,7 +139,7 @@ def _run_ivy(group: str, artifacts: Sequence[Artifact], scratch: Path) -> str:
         *("-cp", _ivy_jar(), "org.apache.ivy.Main"),
         *(("-settings", str(settings)) if settings is not None else ()),
         *("-ivy", str(ivy_file), "-cache", str(scratch / "ivy-cache"), "-warn"),
-        *("-retrieve", f"{scratch}/jars/[artifact]-[revision].[ext]"),
+        *("-retrieve", f"{scratch}/jars/[artifact]-[revision](-[classifier]).[ext]"),
     ]
     try:
         done = subprocess.run(
@@ -155,10 +158,10 @@ def _ivy_xml(artifacts: Sequence[Artifact]) -> str:
     # Not transitive: artifacts.json is the whole truth, and some poms name jars that nobody serves.
     dependencies = "\n".join(
         f"    <dependency org={quoteattr(artifact.org)} name={quoteattr(artifact.name)} rev={quoteattr(artifact.rev)}"
-        ' transitive="false" conf="default->default"/>'
+        f' transitive="false" conf="default->default">{_ivy_file(artifact)}</dependency>'
         for artifact in artifacts
     )
-    return f"""<ivy-module version="2.0">
+    return f"""<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="penstock" module="local-stack"/>
   <configurations><conf name="default"/></configurations>
   <dependencies>
@@ -166,6 +169,13 @@ def _ivy_xml(artifacts: Sequence[Artifact]) -> str:
   </dependencies>
 </ivy-module>
 """
+
+
+def _ivy_file(artifact: Artifact) -> str:
+    if not artifact.classifier:
+        return ""
+    named = f"name={quoteattr(artifact.name)} type={quoteattr(artifact.ext)} ext={quoteattr(artifact.ext)}"
+    return f"<artifact {named} m:classifier={quoteattr(artifact.classifier)}/>"
 
 
 def _ivy_jar() -> str:

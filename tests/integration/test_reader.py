@@ -61,7 +61,7 @@ class Written:
         self.producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers, "linger.ms": 5})
 
     def register(self, table: TableSchema) -> SchemaId:
-        return self.schemas.register(envelope_schema(self.pipeline, table), table)
+        return self.schemas.register("orders", envelope_schema(self.pipeline, table), table)
 
     def write(
         self,
