@@ -16,12 +16,12 @@ from confluent_kafka import Producer
 from schemas.connections import KafkaConfig
 from schemas.errors import LogError
 from schemas.identifiers import SchemaId, TableId
+from schemas.registered import registered
 from schemas.table import TableSchema
 from schemas.wire import derived_id
 from stores.kafka_log import BrokerUnreachable, KafkaLog, durable_producer
 from stores.schema_registry import SchemaRegistry
 
-_SHAPE = "penstock.shape"
 _SHARED = (
     "Where `kafka.schema_registry` is another one than before, or has lost its schemas: restore them, or take the "
     "setting out, and records get ids of penstock's own again. Else change any column of one of the tables."
@@ -80,9 +80,7 @@ class SchemaTopic:
         return self._registered[known_as]
 
     def _allotted(self, subject: str, avro: dict[str, Any], derived: SchemaId) -> SchemaId:
-        """Shapes that differ in their table alone have one Avro schema. A registry would give them one id, so it is
-        told what sets them apart."""
-        return derived if self._registry is None else self._registry.register(subject, {**avro, _SHAPE: derived})
+        return derived if self._registry is None else self._registry.register(subject, registered(avro, derived))
 
     def _write_where_new(self, schema: RegisteredSchema, content: dict[str, Any]) -> None:
         if schema.id not in self._known:

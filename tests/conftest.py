@@ -25,6 +25,7 @@ from schemas.identifiers import DestinationName, PipelineName
 from tests.support.captured import MakeCaptured, captures
 from tests.support.pipeline import Pipeline
 from tests.support.postgres_version import VERSION
+from tests.support.registry import apicurio
 
 # Every Spark of the run, also in processes that a test starts, has a JVM that starts fast instead of running fast, and
 # interprets its plans: a test has few rows, and many plans that no other has. Who measures time sets it to nothing.
@@ -63,6 +64,13 @@ def postgres() -> Iterator[LocalPostgres]:
 def kafka() -> Iterator[LocalKafka]:
     with LocalKafka() as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def registry() -> Iterator[str]:
+    """The address of a schema registry, by Confluent's API."""
+    with apicurio() as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

@@ -55,7 +55,8 @@ class Artifact:
 def jars(group: str) -> list[Path]:
     """Every jar of a group, downloaded where needed; the SHA-256 of each is checked at every call.
 
-    Groups: kafka-broker, spark-kafka-avro, delta, iceberg, jdbc, apicurio. For Postgres see `postgres_jar`."""
+    Groups: kafka-broker, spark-kafka-avro, delta, iceberg, jdbc; for tests alone apicurio, kafka-connect and
+    connect-plugins. For Postgres see `postgres_jar`."""
     if group.startswith("postgres-"):
         raise ValueError(f"{group} holds one jar a version: call postgres_jar(version)")
     return _fetched(group, _pinned(group))
@@ -172,10 +173,11 @@ def _ivy_xml(artifacts: Sequence[Artifact]) -> str:
 
 
 def _ivy_file(artifact: Artifact) -> str:
-    if not artifact.classifier:
+    if artifact.ext == "jar":
         return ""
+    classifier = f" m:classifier={quoteattr(artifact.classifier)}" if artifact.classifier else ""
     named = f"name={quoteattr(artifact.name)} type={quoteattr(artifact.ext)} ext={quoteattr(artifact.ext)}"
-    return f"<artifact {named} m:classifier={quoteattr(artifact.classifier)}/>"
+    return f"<artifact {named}{classifier}/>"
 
 
 def _ivy_jar() -> str:

@@ -14,19 +14,13 @@ from schemas.wire import schema_id_of
 from tests.support.captured import MakeCaptured
 from tests.support.eventually import eventually
 from tests.support.pipeline import Pipeline
-from tests.support.registry import Gate, apicurio
+from tests.support.registry import Gate
 from tests.support.shared_log import shared_log
 
 pytestmark = pytest.mark.further
 
 SETTING = "PENSTOCK_KAFKA__SCHEMA_REGISTRY"
 NOBODY = "http://127.0.0.1:9"
-
-
-@pytest.fixture(scope="session")
-def registry() -> Iterator[str]:
-    with apicurio() as address:
-        yield address
 
 
 @pytest.fixture
@@ -105,14 +99,14 @@ def test_a_registry_that_goes_away_holds_capture_back_and_costs_no_row(captured:
         "create table u (id int primary key)",
         "insert into u values (1)",
         f'alter publication "{pipeline.name}" add table u',
-        "alter table t add name text",
-        "insert into t values (2, 'meanwhile')",
+        "insert into u values (2)",
+        "insert into t values (2)",
     )
     eventually(lambda: "No schema registry answers at" in pipeline.capture_log(), what="a word about the registry")
     eventually(lambda: gate.refused > 2, what="another try")
     gate.is_shut = False
 
-    log.assert_rows("t", "select id from t")  # the columns that it was copied with
+    log.assert_rows("t")
     log.assert_rows("u")
     assert "correct `kafka.schema_registry`" in pipeline.capture_log()
     assert "ss:word" not in pipeline.capture_log()

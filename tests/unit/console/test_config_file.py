@@ -13,6 +13,7 @@ from console.stages import Stages
 from schemas.acknowledge import Policy
 from schemas.errors import ConfigError
 from schemas.identifiers import DestinationName
+from stores.schema_registry import SchemaRegistry
 
 SHOP = """
 [pipeline]
@@ -211,6 +212,24 @@ def test_no_value_is_repeated_when_a_file_is_refused(tmp_path: Path) -> None:
     error = refused(tmp_path, text)
 
     assert "s3cr3t-word" not in error.reason + error.solution
+
+
+@pytest.mark.parametrize("address", ["registry:8081", "ftp://registry", "http:///subjects", "https://re gistry"])
+def test_a_schema_registry_that_is_no_address_is_refused_and_not_repeated(tmp_path: Path, address: str) -> None:
+    error = refused(tmp_path, SHOP.replace("[destinations", f'schema_registry = "{address}"\n[destinations'))
+
+    assert "kafka.schema_registry" in error.reason
+    assert "http://" in error.reason
+    assert address not in f"{error.reason} {error.solution}"
+
+
+def test_the_password_of_a_schema_registry_is_not_printed(tmp_path: Path) -> None:
+    address = "https://shop:s3cr3t-word@registry.example/apis/ccompat/v7"
+    config = loaded(tmp_path, SHOP, PENSTOCK_KAFKA__SCHEMA_REGISTRY=address)
+
+    assert "s3cr3t-word" not in f"{config!r} {config.kafka!r} {config.settings!r}"
+    assert config.kafka.schema_registry is not None
+    assert SchemaRegistry(config.kafka.schema_registry).address == "https://registry.example/apis/ccompat/v7"
 
 
 def test_without_kafka_and_without_a_running_broker_the_solution_is_to_run_one(tmp_path: Path) -> None:
