@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
@@ -48,14 +47,14 @@ def sink(postgres: LocalPostgres) -> Iterator[psycopg.Connection]:
 
 
 def jdbc_sink(name: str, topic: str, sink: psycopg.Connection, registry: str) -> dict[str, str]:
-    to = conninfo_to_dict(sink.info.dsn)
+    to = sink.info
     return {
         "name": name,
         "connector.class": "io.debezium.connector.jdbc.JdbcSinkConnector",
         "topics": topic,
-        "connection.url": f"jdbc:postgresql://{to['host']}:{to['port']}/{to['dbname']}",
-        "connection.username": str(to["user"]),
-        "connection.password": "any",
+        "connection.url": f"jdbc:postgresql://{to.host}:{to.port}/{to.dbname}",
+        "connection.username": to.user,
+        "connection.password": to.password,
         "insert.mode": "upsert",
         "delete.enabled": "true",
         "primary.key.mode": "record_key",

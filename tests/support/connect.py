@@ -23,7 +23,7 @@ appender.console.type = Console
 appender.console.name = console
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %p %c %m%n
-rootLogger.level = warn
+rootLogger.level = error
 rootLogger.appenderRef.console.ref = console
 """
 
