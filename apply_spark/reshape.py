@@ -190,6 +190,7 @@ def _converted_in_spark(rows: DataFrame, of: TableSchema, to: TableSchema) -> Da
         "commit_lsn",
         "ordinal",
         "epoch",
+        "ts_us",
         "op",
         *[_image_in_spark(image, sources) for image in _IMAGES],
         unchanged.alias("unchanged"),

@@ -1,0 +1,175 @@
+"""What a destination has to hold in each mode, worked out change by change from the records of a `SourceTable`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from apply_spark.config import Mode
+from apply_spark.destination import Batch
+from apply_spark.destinations.memory import MemoryDestination
+from apply_spark.kept import kept_changes
+from apply_spark.kept_destination import KeptDestination
+from apply_spark.modes import OPEN
+from apply_spark.records import contents
+from apply_spark.rows import ArrowRows, SparkRows
+from apply_spark.showing import Showing
+from destination_contract.batches import a_progress
+from schemas.identifiers import DestinationName
+from tests.support.fold_model import KEYED, Change, Key, Values, key_of
+
+_IMAGE = pa.struct(
+    [
+        ("case", pa.int64()),
+        ("note", pa.string()),
+        ("id", pa.int64()),
+        ("body", pa.string()),
+        ("sub_x20_id", pa.int64()),
+        ("amount", pa.int64()),
+    ]
+)
+_SHAPE = pa.schema(
+    [
+        ("commit_lsn", pa.int64()),
+        ("ordinal", pa.int64()),
+        ("epoch", pa.int64()),
+        ("ts_us", pa.int64()),
+        ("op", pa.string()),
+        ("before", _IMAGE),
+        ("after", _IMAGE),
+        ("unchanged", pa.list_(pa.string())),
+    ]
+)
+COPIED_AT = 7
+"""The generation of `a_progress`."""
+
+
+def time_of(lsn: int) -> int:
+    """When a transaction was committed, in these tests."""
+    return 1_700_000_000_000_000 + lsn
+
+
+class Told(NamedTuple):
+    """A change, the key that it is about, and the whole row after it."""
+
+    change: Change
+    key: Key | None
+    row: Values | None
+
+
+class Kept:
+    """A memory destination in a mode, filled with what a table held at first."""
+
+    def __init__(self, spark: SparkSession, mode: Mode, began: Iterable[Values]) -> None:
+        self._spark = spark
+        self._memory = MemoryDestination(DestinationName("kept"), {})
+        self._destination = KeptDestination(self._memory, mode)
+        self._showing = Showing(mode=mode)
+        progress = a_progress(10, KEYED)
+        self._destination.drop_table_for_copy(KEYED, progress)
+        images = pa.array([_image(row) for row in began], _IMAGE)
+        self._destination.write_table_rows(KEYED, ArrowRows(spark, pa.table({"row": images})), progress)
+
+    def take(self, changes: Iterable[Change], *, in_spark: bool = False) -> None:
+        """One interval, in no order."""
+        records = [
+            {
+                **change._asdict(),
+                "ts_us": time_of(change.commit_lsn),
+                "before": _image(change.before),
+                "after": _image(change.after),
+            }
+            for change in reversed(list(changes))
+        ]
+        table, progress = pa.Table.from_pylist(records, _SHAPE), a_progress(10, KEYED)
+        here = ArrowRows(self._spark, table)
+        rows = SparkRows(here.frame()) if in_spark else here
+        made = kept_changes(self._showing, progress.tables[KEYED.name], rows, KEYED, contents(table))
+        self._destination.write_events(Batch((made,), progress))
+
+    def rows(self) -> list[Values]:
+        return sorted(self._memory.rows(KEYED.name), key=repr)
+
+
+def _image(row: Values | None) -> dict[str, object] | None:
+    return None if row is None else dict(zip([field.name for field in _IMAGE], row, strict=True))
+
+
+def replayed(began: Iterable[Values], changes: Iterable[Change]) -> Iterator[Told]:
+    """In order, with what was not sent."""
+    rows, moving = {key_of(row): row for row in began}, None
+    for change in changes:
+        image = change.after if change.after is not None else change.before
+        if image is None:
+            rows.clear()
+            yield Told(change, None, None)
+        elif change.after is None:
+            moving = rows.pop(key_of(image))
+            yield Told(change, key_of(image), None)
+        else:
+            base = moving if change.before is not None else rows.get(key_of(image))
+            row = tuple(
+                base[place] if base is not None and column.name in change.unchanged else image[place]
+                for place, column in enumerate(KEYED.columns)
+            )
+            rows[key_of(image)] = row
+            yield Told(change, key_of(image), row)
+
+
+def soft_deleted(began: list[Values], changes: Iterable[Change]) -> list[Values]:
+    """Every row that ever was, as it last was."""
+    held: dict[Key, Values] = {key_of(row): (False, COPIED_AT, None, *row) for row in began}
+    for change, key, row in replayed(began, changes):
+        lsn = change.commit_lsn
+        if key is None:
+            held = {k: v if v[0] else (True, lsn, time_of(lsn), *v[3:]) for k, v in held.items()}
+        elif row is None:
+            held[key] = (True, lsn, time_of(lsn), *held[key][3:])
+        else:
+            held[key] = (False, lsn, time_of(lsn), *row)
+    return sorted(held.values(), key=repr)
+
+
+def all_versions(began: list[Values], changes: Iterable[Change]) -> list[Values]:
+    """Transaction by transaction: a row that was touched ends its version, and begins one if it is there."""
+    ended: list[Values] = []
+    current: dict[Key, Values] = {key_of(row): (None, None, COPIED_AT, OPEN, *row) for row in began}
+    rows: dict[Key, Values] = {key_of(row): row for row in began}
+    for lsn, transaction in groupby(replayed(began, changes), key=lambda each: each.change.commit_lsn):
+        touched: set[Key] = set()
+        for _, key, row in transaction:
+            touched |= rows.keys() if key is None else {key}
+            if key is None:
+                rows = {}
+            elif row is None:
+                del rows[key]
+            else:
+                rows[key] = row
+        for key in touched:
+            before = current.pop(key, None)
+            if before is not None:
+                ended.append((before[0], time_of(lsn), before[2], lsn, *before[4:]))
+            if key in rows:
+                current[key] = (time_of(lsn), None, lsn, OPEN, *rows[key])
+    return sorted([*ended, *current.values()], key=repr)
+
+
+def all_changes(began: list[Values], changes: Iterable[Change]) -> list[Values]:
+    nothing = (None,) * len(KEYED.columns)
+    copied = [("r", COPIED_AT, None, None, (), *row) for row in began]
+    told = [
+        (
+            change.op,
+            change.commit_lsn,
+            change.ordinal,
+            time_of(change.commit_lsn),
+            tuple(change.unchanged),
+            *(change.after or change.before or nothing),
+        )
+        for change in changes
+    ]
+    return sorted([*copied, *told], key=repr)
