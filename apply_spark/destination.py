@@ -21,7 +21,7 @@ class Ending:
     The values are texts, as Postgres writes them, in `missing` of the columns."""
 
     current: Column
-    """Rows are current that have this value in this column; as text it is a literal of SQL, too."""
+    """Rows are current that have this value in this column."""
     values: tuple[Column, ...]
 
 

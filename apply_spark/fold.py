@@ -23,7 +23,7 @@ from schemas.envelope import avro_name
 from schemas.lsn import Position
 from schemas.table import TableSchema
 
-_KEPT = StorageLevel.MEMORY_AND_DISK_2
+KEPT = StorageLevel.MEMORY_AND_DISK_2
 """A frame that is cut off from where it came from cannot be computed again: two executors have it, where there are two,
 so that one of them may be lost."""
 
@@ -173,7 +173,7 @@ def _newest(lives: DataFrame) -> DataFrame:
 
 
 def _filled(lives: DataFrame, schema: TableSchema) -> DataFrame:
-    lives = lives.localCheckpoint(storageLevel=_KEPT)  # read for every move in a chain; let go with the last reference
+    lives = lives.localCheckpoint(storageLevel=KEPT)  # read for every move in a chain; let go with the last reference
     return filled_back(_newest(lives), lives, schema)
 
 
@@ -229,4 +229,4 @@ def _one_life_back(filled: DataFrame, lives: DataFrame, columns: list[str], look
         F.when(found, F.col("parent_moved")).alias("moved"),
         *[F.coalesce(F.col(column), F.col(f"parent_{column}")).alias(column) for column in columns],
         F.when(found & (F.col("parent_life") == 0), F.col("parent_key")).otherwise(F.col("base")).alias("base"),
-    ).localCheckpoint(storageLevel=_KEPT)
+    ).localCheckpoint(storageLevel=KEPT)

@@ -104,7 +104,7 @@ def _of_copied_rows(mode: Mode, generation: Lsn) -> list[Column]:
     """Our columns, with what copied rows have in them. When these were committed nobody knows: before the snapshot."""
     values = {
         OP: Op.READ.value,
-        DELETED: "false",
+        DELETED: "f",
         LSN: str(int(generation)),
         UNCHANGED: "{}",
         VALID_FROM_LSN: str(int(generation)),

@@ -62,9 +62,9 @@ def _without_deletes(records: DataFrame, schema: TableSchema, truncates: Sequenc
 def _ending(first: Truncate) -> Ending:
     """Rows that no change of the interval names: the first truncate ended them."""
     return Ending(
-        replace(DELETED, missing="false"),
+        replace(DELETED, missing="f"),
         (
-            replace(DELETED, missing="true"),
+            replace(DELETED, missing="t"),
             replace(LSN, missing=str(first.moment.lsn)),
             replace(COMMIT_TS, missing=first.moment.text),
         ),

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
 from apply_spark.config import Mode
 from apply_spark.destination import Ending, TableChanges
-from apply_spark.fold import Contents, filled_back, key_struct, move, sent, sent_columns
+from apply_spark.fold import KEPT, Contents, filled_back, key_struct, move, sent, sent_columns
 from apply_spark.modes import OPEN, VALID_FROM, VALID_FROM_LSN, VALID_TO, VALID_TO_LSN, kept_schema, own_columns
 from apply_spark.rows import SparkRows
 from apply_spark.truncates import Truncate, next_truncate
@@ -25,10 +25,11 @@ from schemas.table import TableSchema
 def versions(records: DataFrame, schema: TableSchema, found: Contents, truncates: Sequence[Truncate]) -> TableChanges:
     """The records of one table in one interval, as what they do to its versions."""
     images = _images(records, schema, truncates)
-    lives = images.where("last_op = 'd'")
-    images = _last_of_transactions(images)
     if found.moves and found.partial:
-        images = filled_back(images, lives, schema)
+        images = images.localCheckpoint(storageLevel=KEPT)  # as in a fold: read for every move in a chain
+        images = filled_back(_last_of_transactions(images), images.where("last_op = 'd'"), schema)
+    else:
+        images = _last_of_transactions(images)
     held = truncates[0].lsn if truncates else OPEN
     return TableChanges(
         kept_schema(Mode.HISTORY, schema),
@@ -150,9 +151,8 @@ def _no(value: Column) -> Column:
 def _key(schema: TableSchema, ends: Column, of: str = "key") -> Column:
     """Of a version, in the order of the columns."""
     names = [avro_name(column.name) for column in schema.key]
-    return F.struct(
-        _nullable(ends.cast("long")).alias(VALID_TO_LSN.name), *[F.col(of)[name].alias(name) for name in names]
-    )
+    last = _nullable(ends.cast("long")).alias(VALID_TO_LSN.name)
+    return F.struct(last, *[F.col(of)[name].alias(name) for name in names])
 
 
 def _nullable(value: Column) -> Column:

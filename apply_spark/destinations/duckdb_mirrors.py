@@ -142,7 +142,7 @@ class DuckDbMirrors:
             db.execute(f"delete from {self._target(changes.schema)}")
         if changes.ending is not None:
             current = changes.ending.current
-            where = f"{quoted(current.name)} = {current.missing}"
+            where = f"{quoted(current.name)} = '{current.missing}'"
             set_columns(db, self._target(changes.schema), changes.ending.values, where)
         if arrow.num_rows == 0:
             return

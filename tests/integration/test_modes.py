@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from apply_spark.config import Mode
-from tests.support.fold_model import Chance, Change, Values
-from tests.support.mode_model import Kept, all_changes, all_versions, soft_deleted
+from apply_spark.destinations.memory import MemoryDestination
+from schemas.identifiers import DestinationName
+from tests.support.fold_model import KEYED, Chance, Change, Values
+from tests.support.mode_model import MODELS, Kept, comparable
 
 HISTORIES = 100
-MODELS: dict[Mode, Callable[[list[Values], list[Change]], list[Values]]] = {
-    Mode.SOFT_DELETE: soft_deleted,
-    Mode.HISTORY: all_versions,
-    Mode.LOG: all_changes,
-}
-
 one_seed = settings(max_examples=1, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 seeds = st.integers(0, 2**32 - 1)
 
 
 def assert_kept(spark: SparkSession, mode: Mode, began: list[Values], intervals: list[list[Change]]) -> None:
-    kept, model = Kept(spark, mode, began), MODELS[mode]
+    memory = MemoryDestination(DestinationName("kept"), {})
+    kept = Kept(spark, memory, mode, began)
     passed: list[Change] = []
     for interval in intervals:
         kept.take(interval, in_spark=bool(passed))
         passed += interval
 
-        assert kept.rows() == model(began, passed)
+        assert comparable(memory.rows(KEYED.name)) == MODELS[mode](began, passed)
 
 
 @pytest.mark.parametrize("mode", MODELS)

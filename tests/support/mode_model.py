@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import NamedTuple
 
@@ -10,16 +11,15 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from apply_spark.config import Mode
-from apply_spark.destination import Batch
-from apply_spark.destinations.memory import MemoryDestination
+from apply_spark.destination import Batch, Destination
 from apply_spark.kept import kept_changes
 from apply_spark.kept_destination import KeptDestination
 from apply_spark.modes import OPEN
+from apply_spark.progress import Progress
 from apply_spark.records import contents
 from apply_spark.rows import ArrowRows, SparkRows
 from apply_spark.showing import Showing
 from destination_contract.batches import a_progress
-from schemas.identifiers import DestinationName
 from tests.support.fold_model import KEYED, Change, Key, Values, key_of
 
 _IMAGE = pa.struct(
@@ -62,17 +62,17 @@ class Told(NamedTuple):
 
 
 class Kept:
-    """A memory destination in a mode, filled with what a table held at first."""
+    """A destination in a mode, filled with what a table held at first."""
 
-    def __init__(self, spark: SparkSession, mode: Mode, began: Iterable[Values]) -> None:
+    def __init__(self, spark: SparkSession, destination: Destination, mode: Mode, began: Iterable[Values]) -> None:
         self._spark = spark
-        self._memory = MemoryDestination(DestinationName("kept"), {})
-        self._destination = KeptDestination(self._memory, mode)
+        self._destination = KeptDestination(destination, mode)
         self._showing = Showing(mode=mode)
-        progress = a_progress(10, KEYED)
-        self._destination.drop_table_for_copy(KEYED, progress)
+        self._lsn = 10
+        self._destination.startup()
+        self._destination.drop_table_for_copy(KEYED, self._progress())
         images = pa.array([_image(row) for row in began], _IMAGE)
-        self._destination.write_table_rows(KEYED, ArrowRows(spark, pa.table({"row": images})), progress)
+        self._destination.write_table_rows(KEYED, ArrowRows(spark, pa.table({"row": images})), self._progress())
 
     def take(self, changes: Iterable[Change], *, in_spark: bool = False) -> None:
         """One interval, in no order."""
@@ -85,14 +85,18 @@ class Kept:
             }
             for change in reversed(list(changes))
         ]
-        table, progress = pa.Table.from_pylist(records, _SHAPE), a_progress(10, KEYED)
+        table, progress = pa.Table.from_pylist(records, _SHAPE), self._progress()
         here = ArrowRows(self._spark, table)
         rows = SparkRows(here.frame()) if in_spark else here
         made = kept_changes(self._showing, progress.tables[KEYED.name], rows, KEYED, contents(table))
         self._destination.write_events(Batch((made,), progress))
 
-    def rows(self) -> list[Values]:
-        return sorted(self._memory.rows(KEYED.name), key=repr)
+    def end(self) -> None:
+        self._destination.shutdown()
+
+    def _progress(self) -> Progress:
+        self._lsn += 1
+        return a_progress(self._lsn, KEYED)
 
 
 def _image(row: Values | None) -> dict[str, object] | None:
@@ -173,3 +177,26 @@ def all_changes(began: list[Values], changes: Iterable[Change]) -> list[Values]:
         for change in changes
     ]
     return sorted([*copied, *told], key=repr)
+
+
+MODELS: dict[Mode, Callable[[list[Values], list[Change]], list[Values]]] = {
+    Mode.SOFT_DELETE: soft_deleted,
+    Mode.HISTORY: all_versions,
+    Mode.LOG: all_changes,
+}
+
+
+def comparable(rows: Iterable[Values]) -> list[Values]:
+    """What a client reads, as the models have it."""
+    return sorted((tuple(_plain(value) for value in row) for row in rows), key=repr)
+
+
+def _plain(value: object) -> object:
+    match value:
+        case datetime():
+            moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+            return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+        case list():
+            return tuple(value)
+        case _:
+            return value
