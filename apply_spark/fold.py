@@ -73,8 +73,7 @@ def latest(rows: pa.Table, schema: TableSchema, contents: Contents) -> pa.Table:
         lsn, ordinal = (int(part) for part in contents.truncated_at)
         same = pc.and_(pc.equal(rows["commit_lsn"], lsn), pc.greater(rows["ordinal"], ordinal))
         rows = rows.filter(pc.or_(pc.greater(rows["commit_lsn"], lsn), same))
-    fields = [avro_name(column.name) for column in schema.key]
-    keys = [pc.coalesce(*[pc.struct_field(rows[image], field) for image in ("after", "before")]) for field in fields]
+    fields, keys = [avro_name(column.name) for column in schema.key], keys_of(rows, schema)
     names = [f"k{index}" for index in range(len(keys))]
     order = pc.sort_indices(rows, [("commit_lsn", "ascending"), ("ordinal", "ascending")])
     places = pa.table(keys, names).take(order).append_column("place", pa.array(np.arange(rows.num_rows)))
@@ -87,6 +86,12 @@ def latest(rows: pa.Table, schema: TableSchema, contents: Contents) -> pa.Table:
         "row": rows["after"],
     }
     return pa.table(columns).filter(pa.array(kept))
+
+
+def keys_of(rows: pa.Table, schema: TableSchema) -> list[pa.ChunkedArray]:
+    """The columns of the key of each record."""
+    fields = [avro_name(column.name) for column in schema.key]
+    return [pc.coalesce(*[pc.struct_field(rows[image], field) for image in ("after", "before")]) for field in fields]
 
 
 _SAME_BYTES = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_string, pa.types.is_binary)

@@ -12,7 +12,6 @@ from apply_spark.progress import TableProgress
 from apply_spark.rows import ArrowRows, Rows, SparkRows
 from apply_spark.showing import Showing
 from apply_spark.soft_deletes import marked_rows
-from apply_spark.truncates import truncates_of
 from apply_spark.versions import versions
 from schemas.table import TableSchema
 
@@ -27,10 +26,10 @@ def kept_changes(
             return mirrored(records, schema, found)
         case Mode.LOG:
             return logged(records, schema, showing.dropped(schema))
-        case Mode.SOFT_DELETE | Mode.HISTORY:
-            frame = records.frame()
-            how = marked_rows if mode is Mode.SOFT_DELETE else versions
-            return how(frame, schema, found, truncates_of(frame, found))
+        case Mode.SOFT_DELETE:
+            return marked_rows(records, schema, found)
+        case Mode.HISTORY:
+            return versions(records, schema, found)
         case _:
             assert_never(mode)
 

@@ -1,7 +1,8 @@
 """Mode `soft_delete`: a delete is an update that marks the row, and sends nothing else of it.
 
 So the fold does the rest: what a delete does not send comes from earlier images, or from the row that the destination
-has. A row that came and went within an interval is there as it last was, marked.
+has. A row that came and went within an interval is there as it last was, marked. Where every row was sent whole, the
+image before a delete is all of it, and it is done in this process, as Arrow.
 """
 
 from __future__ import annotations
@@ -9,31 +10,50 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
 from apply_spark.config import Mode
 from apply_spark.destination import Ending, TableChanges
-from apply_spark.fold import Contents, fold
+from apply_spark.fold import Contents, fold, is_simple, keys_of
 from apply_spark.modes import COMMIT_TS, DELETED, LSN, kept_schema
-from apply_spark.rows import SparkRows
-from apply_spark.truncates import Truncate, next_truncate
+from apply_spark.rows import ArrowRows, Rows, SparkRows
+from apply_spark.truncates import Truncate, next_truncate, truncates_of
 from schemas.envelope import avro_name
 from schemas.table import TableSchema
 
 _IMAGES = ("before", "after")
 
 
-def marked_rows(
-    records: DataFrame, schema: TableSchema, found: Contents, truncates: Sequence[Truncate]
-) -> TableChanges:
+def marked_rows(records: Rows, schema: TableSchema, found: Contents) -> TableChanges:
     """The records of one table in one interval, folded."""
-    kept = kept_schema(Mode.SOFT_DELETE, schema)
-    partial = found.partial + found.takes_away
-    contents = replace(found, partial=partial, truncated_at=None)
-    rows = fold(_without_deletes(records, schema, truncates), kept, contents)
+    kept, truncates = kept_schema(Mode.SOFT_DELETE, schema), truncates_of(records, found)
     ending = _ending(truncates[0]) if truncates else None
-    return TableChanges(kept, truncate=False, rows=SparkRows(rows), partial=partial > 0, ending=ending)
+    if isinstance(records, ArrowRows) and is_simple(records.rows, schema, found):
+        rows = _in_arrow(records.rows, schema, truncates)
+        made = ArrowRows(records.spark, rows)
+        return TableChanges(kept, truncate=False, rows=made, partial="missing" in rows.column_names, ending=ending)
+    contents = replace(found, partial=found.partial + found.takes_away, truncated_at=None)
+    folded = SparkRows(fold(_without_deletes(records.frame(), schema, truncates), kept, contents))
+    return TableChanges(kept, truncate=False, rows=folded, partial=contents.partial > 0, ending=ending)
+
+
+def _ending(first: Truncate) -> Ending:
+    """Rows that no change of the interval names: the first truncate ended them."""
+    return Ending(
+        replace(DELETED, missing="f"),
+        (
+            replace(DELETED, missing="t"),
+            replace(LSN, missing=str(first.moment.lsn)),
+            replace(COMMIT_TS, missing=first.moment.text),
+        ),
+    )
+
+
+# In Spark.
 
 
 def _without_deletes(records: DataFrame, schema: TableSchema, truncates: Sequence[Truncate]) -> DataFrame:
@@ -59,13 +79,60 @@ def _without_deletes(records: DataFrame, schema: TableSchema, truncates: Sequenc
     )
 
 
-def _ending(first: Truncate) -> Ending:
-    """Rows that no change of the interval names: the first truncate ended them."""
-    return Ending(
-        replace(DELETED, missing="f"),
-        (
-            replace(DELETED, missing="t"),
-            replace(LSN, missing=str(first.moment.lsn)),
-            replace(COMMIT_TS, missing=first.moment.text),
-        ),
-    )
+# In Arrow.
+
+
+def _in_arrow(records: pa.Table, schema: TableSchema, truncates: Sequence[Truncate]) -> pa.Table:
+    """The last change of each key, with the image before it where it is a delete."""
+    keys = keys_of(records, schema)
+    names = [f"k{index}" for index in range(len(keys))]
+    records = pa.table([*keys, *records.columns], [*names, *records.column_names])
+    records = records.filter(pc.not_equal(records["op"], "t"))
+    order = [(name, "ascending") for name in (*names, "commit_lsn", "ordinal")]
+    records = records.sort_by(order).combine_chunks()
+    is_first = np.ones(records.num_rows, dtype=bool)
+    is_first[1:] = ~_same_as_before(records, names)
+    is_last = np.append(is_first[1:], True)[: records.num_rows]
+    last = np.flatnonzero(is_last)
+    changes = records.take(pa.array(last))
+    deletes = pc.equal(changes["op"], "d").to_numpy(zero_copy_only=False)
+    unknown = deletes & is_first[last]
+    images = records["after"].take(pa.array(last - deletes, mask=unknown)).combine_chunks()
+    fields = {avro_name(column.name): name for column, name in zip(schema.key, names, strict=True)}
+    key = pc.make_struct(*[changes[name] for name in names], field_names=list(fields))
+    row = _own(changes, deletes, truncates) | {
+        avro_name(column.name): changes[fields[avro_name(column.name)]]
+        if column.key
+        else pc.struct_field(images, avro_name(column.name))
+        for column in schema.columns
+    }
+    made = {"deleted": np.zeros(len(last), dtype=bool), "key": key, "row": pa.table(row).to_struct_array()}
+    if unknown.any():
+        unsent = [avro_name(column.name) for column in schema.columns if not column.key]
+        made |= {"missing": _lists(unknown, unsent), "base": pc.if_else(pa.array(unknown), key, None)}
+    return pa.table(made)
+
+
+def _same_as_before(records: pa.Table, names: Sequence[str]) -> np.ndarray:
+    same = np.ones(max(records.num_rows - 1, 0), dtype=bool)
+    for name in names:
+        values = records[name]
+        same &= pc.equal(values.slice(1), values.slice(0, len(same))).to_numpy()
+    return same
+
+
+def _own(changes: pa.Table, deletes: np.ndarray, truncates: Sequence[Truncate]) -> dict[str, pa.Array]:
+    lsn, ordinal = changes["commit_lsn"].to_numpy(), changes["ordinal"].to_numpy()
+    lsns, times, ended = lsn.copy(), changes["ts_us"], deletes.copy()
+    for truncate in reversed(truncates):
+        before = ~deletes & ((lsn < truncate.lsn) | ((lsn == truncate.lsn) & (ordinal < truncate.ordinal)))
+        lsns[before], ended[before] = truncate.lsn, True
+        times = pc.if_else(pa.array(before), pa.scalar(truncate.ts, pa.int64()), times)
+    return {DELETED.name: pa.array(ended), LSN.name: pa.array(lsns), COMMIT_TS.name: times}
+
+
+def _lists(which: np.ndarray, names: Sequence[str]) -> pa.Array:
+    """The names in the rows that are meant, and none in the others."""
+    ends = np.cumsum(which * len(names))
+    offsets = pa.array(np.append(0, ends).astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, pa.array(list(names) * int(which.sum()), pa.string()))

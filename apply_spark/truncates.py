@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+import pyarrow.compute as pc
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
 from apply_spark.fold import Contents
 from apply_spark.modes import Moment
+from apply_spark.rows import ArrowRows, Rows
+
+_FIELDS = ["commit_lsn", "ordinal", "ts_us"]
 
 
 @dataclass(frozen=True, order=True)
@@ -25,12 +29,15 @@ class Truncate:
         return Moment(self.lsn, self.ts)
 
 
-def truncates_of(records: DataFrame, found: Contents) -> list[Truncate]:
+def truncates_of(records: Rows, found: Contents) -> list[Truncate]:
     """In their order."""
     if found.truncated_at is None:
         return []
-    rows = records.where("op = 't'").select("commit_lsn", "ordinal", "ts_us").distinct().collect()
-    return sorted(Truncate(*row) for row in rows)
+    if isinstance(records, ArrowRows):
+        there = records.rows.filter(pc.equal(records.rows["op"], "t"))
+    else:
+        there = records.frame().where("op = 't'").select(*_FIELDS).toArrow()
+    return sorted({Truncate(*row.values()) for row in there.select(_FIELDS).to_pylist()})
 
 
 def next_truncate(truncates: Sequence[Truncate]) -> Column:

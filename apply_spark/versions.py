@@ -16,15 +16,16 @@ from apply_spark.config import Mode
 from apply_spark.destination import Ending, TableChanges
 from apply_spark.fold import KEPT, Contents, filled_back, key_struct, move, sent, sent_columns
 from apply_spark.modes import OPEN, VALID_FROM, VALID_FROM_LSN, VALID_TO, VALID_TO_LSN, kept_schema, own_columns
-from apply_spark.rows import SparkRows
-from apply_spark.truncates import Truncate, next_truncate
+from apply_spark.rows import Rows, SparkRows
+from apply_spark.truncates import Truncate, next_truncate, truncates_of
 from schemas.envelope import avro_name
 from schemas.table import TableSchema
 
 
-def versions(records: DataFrame, schema: TableSchema, found: Contents, truncates: Sequence[Truncate]) -> TableChanges:
+def versions(records: Rows, schema: TableSchema, found: Contents) -> TableChanges:
     """The records of one table in one interval, as what they do to its versions."""
-    images = _images(records, schema, truncates)
+    truncates = truncates_of(records, found)
+    images = _images(records.frame(), schema, truncates)
     if found.moves and found.partial:
         images = images.localCheckpoint(storageLevel=KEPT)  # as in a fold: read for every move in a chain
         images = filled_back(_last_of_transactions(images), images.where("last_op = 'd'"), schema)
