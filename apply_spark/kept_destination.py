@@ -31,7 +31,7 @@ from apply_spark.modes import (
     own_columns,
 )
 from apply_spark.progress import Progress
-from apply_spark.reshape import default, defaults
+from apply_spark.reshape import defaults, repeated
 from apply_spark.rows import ArrowRows, Rows, SparkRows
 from schemas.envelope import Op
 from schemas.identifiers import DestinationName
@@ -117,7 +117,7 @@ def _with_own(rows: pa.Table, own: list[Column]) -> pa.Table:
     images = rows["row"].combine_chunks()
     fields = [field.name for field in images.type]
     values = [
-        *[pa.repeat(default(column), len(images)) for column in own],
+        *[repeated(column, len(images)) for column in own],
         *[pc.struct_field(images, field) for field in fields],
     ]
     names = [*[column.name for column in own], *fields]
