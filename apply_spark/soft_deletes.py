@@ -16,12 +16,13 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
+from apply_spark.by_key import ByKey, repeated_names
 from apply_spark.config import Mode
 from apply_spark.destination import Ending, TableChanges
-from apply_spark.fold import Contents, fold, is_simple, keys_of
+from apply_spark.fold import Contents, fold, is_simple
 from apply_spark.modes import COMMIT_TS, DELETED, LSN, kept_schema
 from apply_spark.rows import ArrowRows, Rows, SparkRows
-from apply_spark.truncates import Truncate, next_truncate, truncates_of
+from apply_spark.truncates import Truncate, is_before, next_truncate, truncates_of
 from schemas.envelope import avro_name
 from schemas.table import TableSchema
 
@@ -84,55 +85,28 @@ def _without_deletes(records: DataFrame, schema: TableSchema, truncates: Sequenc
 
 def _in_arrow(records: pa.Table, schema: TableSchema, truncates: Sequence[Truncate]) -> pa.Table:
     """The last change of each key, with the image before it where it is a delete."""
-    keys = keys_of(records, schema)
-    names = [f"k{index}" for index in range(len(keys))]
-    records = pa.table([*keys, *records.columns], [*names, *records.column_names])
-    records = records.filter(pc.not_equal(records["op"], "t"))
-    order = [(name, "ascending") for name in (*names, "commit_lsn", "ordinal")]
-    records = records.sort_by(order).combine_chunks()
-    is_first = np.ones(records.num_rows, dtype=bool)
-    is_first[1:] = ~_same_as_before(records, names)
-    is_last = np.append(is_first[1:], True)[: records.num_rows]
-    last = np.flatnonzero(is_last)
-    changes = records.take(pa.array(last))
-    deletes = pc.equal(changes["op"], "d").to_numpy(zero_copy_only=False)
-    unknown = deletes & is_first[last]
-    images = records["after"].take(pa.array(last - deletes, mask=unknown)).combine_chunks()
-    fields = {avro_name(column.name): name for column, name in zip(schema.key, names, strict=True)}
-    key = pc.make_struct(*[changes[name] for name in names], field_names=list(fields))
+    found = ByKey.of(records, schema)
+    last = np.flatnonzero(found.is_last)
+    changes = found.taken(last)
+    deletes = changes.has_op("d")
+    unknown = deletes & changes.is_first
+    images = found.records["after"].take(pa.array(last - deletes, mask=unknown)).combine_chunks()
+    key = pc.make_struct(*changes.keys.values(), field_names=list(changes.keys))
+    fields = [avro_name(column.name) for column in schema.columns]
     row = _own(changes, deletes, truncates) | {
-        avro_name(column.name): changes[fields[avro_name(column.name)]]
-        if column.key
-        else pc.struct_field(images, avro_name(column.name))
-        for column in schema.columns
+        field: changes.keys[field] if field in changes.keys else pc.struct_field(images, field) for field in fields
     }
     made = {"deleted": np.zeros(len(last), dtype=bool), "key": key, "row": pa.table(row).to_struct_array()}
     if unknown.any():
-        unsent = [avro_name(column.name) for column in schema.columns if not column.key]
-        made |= {"missing": _lists(unknown, unsent), "base": pc.if_else(pa.array(unknown), key, None)}
+        unsent = [field for field in fields if field not in changes.keys]
+        made |= {"missing": repeated_names(unknown, unsent), "base": pc.if_else(pa.array(unknown), key, None)}
     return pa.table(made)
 
 
-def _same_as_before(records: pa.Table, names: Sequence[str]) -> np.ndarray:
-    same = np.ones(max(records.num_rows - 1, 0), dtype=bool)
-    for name in names:
-        values = records[name]
-        same &= pc.equal(values.slice(1), values.slice(0, len(same))).to_numpy()
-    return same
-
-
-def _own(changes: pa.Table, deletes: np.ndarray, truncates: Sequence[Truncate]) -> dict[str, pa.Array]:
-    lsn, ordinal = changes["commit_lsn"].to_numpy(), changes["ordinal"].to_numpy()
-    lsns, times, ended = lsn.copy(), changes["ts_us"], deletes.copy()
+def _own(changes: ByKey, deletes: np.ndarray, truncates: Sequence[Truncate]) -> dict[str, pa.Array]:
+    lsns, times, ended = changes.numbers("commit_lsn").copy(), changes.records["ts_us"], deletes.copy()
     for truncate in reversed(truncates):
-        before = ~deletes & ((lsn < truncate.lsn) | ((lsn == truncate.lsn) & (ordinal < truncate.ordinal)))
+        before = ~deletes & is_before(changes, truncate)
         lsns[before], ended[before] = truncate.lsn, True
         times = pc.if_else(pa.array(before), pa.scalar(truncate.ts, pa.int64()), times)
     return {DELETED.name: pa.array(ended), LSN.name: pa.array(lsns), COMMIT_TS.name: times}
-
-
-def _lists(which: np.ndarray, names: Sequence[str]) -> pa.Array:
-    """The names in the rows that are meant, and none in the others."""
-    ends = np.cumsum(which * len(names))
-    offsets = pa.array(np.append(0, ends).astype(np.int32))
-    return pa.ListArray.from_arrays(offsets, pa.array(list(names) * int(which.sum()), pa.string()))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
+from apply_spark.by_key import ByKey
 from apply_spark.fold import Contents
 from apply_spark.modes import Moment
 from apply_spark.rows import ArrowRows, Rows
@@ -42,14 +44,19 @@ def truncates_of(records: Rows, found: Contents) -> list[Truncate]:
 
 def next_truncate(truncates: Sequence[Truncate]) -> Column:
     """Of a record: `lsn` and `ts` of the first truncate after it; null where there is none."""
-    found = _moment(None, None)
-    found = F.when(F.lit(False), found)
+    found = F.when(F.lit(False), _moment(None, None))
     for truncate in reversed(truncates):
-        is_before = (F.col("commit_lsn") < truncate.lsn) | (
+        before = (F.col("commit_lsn") < truncate.lsn) | (
             (F.col("commit_lsn") == truncate.lsn) & (F.col("ordinal") < truncate.ordinal)
         )
-        found = F.when(is_before, _moment(truncate.lsn, truncate.ts)).otherwise(found)
+        found = F.when(before, _moment(truncate.lsn, truncate.ts)).otherwise(found)
     return found
+
+
+def is_before(records: ByKey, truncate: Truncate) -> np.ndarray:
+    """Which of the records it comes after."""
+    lsn, ordinal = records.numbers("commit_lsn"), records.numbers("ordinal")
+    return np.asarray((lsn < truncate.lsn) | ((lsn == truncate.lsn) & (ordinal < truncate.ordinal)))
 
 
 def _moment(lsn: int | None, ts: int | None) -> Column:

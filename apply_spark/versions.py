@@ -14,10 +14,11 @@ from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
 from apply_spark.config import Mode
 from apply_spark.destination import Ending, TableChanges
-from apply_spark.fold import KEPT, Contents, filled_back, key_struct, move, sent, sent_columns
+from apply_spark.fold import KEPT, Contents, filled_back, is_simple, key_struct, move, sent, sent_columns
 from apply_spark.modes import OPEN, VALID_FROM, VALID_FROM_LSN, VALID_TO, VALID_TO_LSN, kept_schema, own_columns
-from apply_spark.rows import Rows, SparkRows
+from apply_spark.rows import ArrowRows, Rows, SparkRows
 from apply_spark.truncates import Truncate, next_truncate, truncates_of
+from apply_spark.versions_here import versions_here
 from schemas.envelope import avro_name
 from schemas.table import TableSchema
 
@@ -25,20 +26,26 @@ from schemas.table import TableSchema
 def versions(records: Rows, schema: TableSchema, found: Contents) -> TableChanges:
     """The records of one table in one interval, as what they do to its versions."""
     truncates = truncates_of(records, found)
-    images = _images(records.frame(), schema, truncates)
+    held = truncates[0].lsn if truncates else OPEN
+    rows: Rows
+    if isinstance(records, ArrowRows) and is_simple(records.rows, schema, found):
+        rows = ArrowRows(records.spark, versions_here(records.rows, schema, truncates, held))
+    else:
+        rows = SparkRows(_versions(records.frame(), schema, found, truncates, held))
+    ending = _ending(truncates[0]) if truncates else None
+    return TableChanges(kept_schema(Mode.HISTORY, schema), truncate=False, rows=rows, partial=True, ending=ending)
+
+
+def _versions(
+    records: DataFrame, schema: TableSchema, found: Contents, truncates: Sequence[Truncate], held: int
+) -> DataFrame:
+    images = _images(records, schema, truncates)
     if found.moves and found.partial:
         images = images.localCheckpoint(storageLevel=KEPT)  # as in a fold: read for every move in a chain
         images = filled_back(_last_of_transactions(images), images.where("last_op = 'd'"), schema)
     else:
         images = _last_of_transactions(images)
-    held = truncates[0].lsn if truncates else OPEN
-    return TableChanges(
-        kept_schema(Mode.HISTORY, schema),
-        truncate=False,
-        rows=SparkRows(_events(_ended(images), schema, held)),
-        partial=True,
-        ending=_ending(truncates[0]) if truncates else None,
-    )
+    return _events(_ended(images), schema, held)
 
 
 def _images(records: DataFrame, schema: TableSchema, truncates: Sequence[Truncate]) -> DataFrame:

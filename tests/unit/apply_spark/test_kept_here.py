@@ -18,7 +18,7 @@ from tests.support.mode_model import MODELS, Kept, comparable
 NO_SPARK = cast("SparkSession", None)
 
 
-@pytest.mark.parametrize("mode", [Mode.SOFT_DELETE, Mode.LOG])
+@pytest.mark.parametrize("mode", MODELS)
 @given(seed=st.integers(0, 2**32 - 1), parts=st.integers(1, 3))
 def test_what_is_kept_is_what_happened(mode: Mode, seed: int, parts: int) -> None:
     history = Chance.of(seed, keys=6, big=0.0, truncates=0.1).history(0, steps=25)
