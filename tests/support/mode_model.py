@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import NamedTuple
@@ -11,7 +12,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from apply_spark.config import Mode
-from apply_spark.destination import Batch, Destination
+from apply_spark.destination import Batch, Destination, TableChanges
+from apply_spark.destinations.memory import MemoryDestination
 from apply_spark.kept import kept_changes
 from apply_spark.kept_destination import KeptDestination
 from apply_spark.modes import OPEN
@@ -66,6 +68,7 @@ class Kept:
 
     def __init__(self, spark: SparkSession, destination: Destination, mode: Mode, began: Iterable[Values]) -> None:
         self._spark = spark
+        self._real = destination
         self._destination = KeptDestination(destination, mode)
         self._showing = Showing(mode=mode)
         self._lsn = 10
@@ -89,6 +92,9 @@ class Kept:
         here = ArrowRows(self._spark, table)
         rows = SparkRows(here.frame()) if in_spark else here
         made = kept_changes(self._showing, progress.tables[KEYED.name], rows, KEYED, contents(table))
+        if isinstance(self._real, MemoryDestination):
+            made = replace(made, rows=ArrowRows(self._spark, made.rows.arrow()))
+            assert_each_key_once(made)
         self._destination.write_events(Batch((made,), progress))
 
     def end(self) -> None:
@@ -97,6 +103,13 @@ class Kept:
     def _progress(self) -> Progress:
         self._lsn += 1
         return a_progress(self._lsn, KEYED)
+
+
+def assert_each_key_once(changes: TableChanges) -> None:
+    """Not every destination would notice."""
+    if changes.schema.key:
+        keys = [tuple(key.values()) for key in changes.rows.arrow()["key"].to_pylist()]
+        assert len(keys) == len(set(keys))
 
 
 def _image(row: Values | None) -> dict[str, object] | None:
