@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -19,6 +19,7 @@ NO_SPARK = cast("SparkSession", None)
 
 
 @pytest.mark.parametrize("mode", MODELS)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 2**32 - 1), parts=st.integers(1, 3))
 def test_what_is_kept_is_what_happened(mode: Mode, seed: int, parts: int) -> None:
     history = Chance.of(seed, keys=6, big=0.0, truncates=0.1).history(0, steps=25)
