@@ -9,11 +9,12 @@ from pyspark.sql import SparkSession
 
 from apply_spark.config import Mode
 from apply_spark.destinations.memory import MemoryDestination
+from apply_spark.modes import OPEN
 from schemas.identifiers import DestinationName
 from tests.support.fold_model import KEYED, Chance, Change, Values
-from tests.support.mode_model import MODELS, Kept, comparable
+from tests.support.mode_model import COPIED_AT, MODELS, Kept, comparable
 
-HISTORIES = 100
+HISTORIES = 60
 one_seed = settings(max_examples=1, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 seeds = st.integers(0, 2**32 - 1)
 
@@ -56,3 +57,25 @@ def test_a_truncate_ends_rows_and_takes_none_away(spark: SparkSession, mode: Mod
         [c for c in history.changes if c.commit_lsn >= cut],
     ]
     assert_kept(spark, mode, list(history.began.values()), intervals)
+
+
+@pytest.mark.parametrize(
+    ("mode", "own"), [(Mode.SOFT_DELETE, (False, COPIED_AT, None)), (Mode.HISTORY, (None, None, COPIED_AT, OPEN))]
+)
+def test_a_copy_that_was_resumed_is_a_mirror_until_it_is_whole(
+    spark: SparkSession, mode: Mode, own: tuple[object, ...]
+) -> None:
+    chance = Chance.of(3, keys=12)
+    history = chance.history(0, steps=30)
+    passed, whole = len(history.changes), list(history.rows.values())
+    memory = MemoryDestination(DestinationName("kept"), {})
+    kept = Kept(spark, memory, mode, history.began.values())
+
+    kept.take(history.changes, of_a_resumed_copy=True)
+
+    assert comparable(memory.rows(KEYED.name)) == comparable((*own, *row) for row in whole)
+
+    history.commit()
+    chance.go_on(history, 10)
+    kept.take(history.changes[passed:])
+    assert comparable(memory.rows(KEYED.name)) == MODELS[mode](whole, history.changes[passed:])

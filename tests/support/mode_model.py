@@ -77,8 +77,8 @@ class Kept:
         images = pa.array([_image(row) for row in began], _IMAGE)
         self._destination.write_table_rows(KEYED, ArrowRows(spark, pa.table({"row": images})), self._progress())
 
-    def take(self, changes: Iterable[Change], *, in_spark: bool = False) -> None:
-        """One interval, in no order."""
+    def take(self, changes: Iterable[Change], *, in_spark: bool = False, of_a_resumed_copy: bool = False) -> None:
+        """One interval, in no order; perhaps one that lies before the newest snapshot of the copy."""
         records = [
             {
                 **change._asdict(),
@@ -91,7 +91,8 @@ class Kept:
         table, progress = pa.Table.from_pylist(records, _SHAPE), self._progress()
         here = ArrowRows(self._spark, table)
         rows = SparkRows(here.frame()) if in_spark else here
-        made = kept_changes(self._showing, progress.tables[KEYED.name], rows, KEYED, contents(table))
+        before = a_progress(COPIED_AT if of_a_resumed_copy else self._lsn, KEYED).tables[KEYED.name]
+        made = kept_changes(self._showing, before, rows, KEYED, contents(table))
         if isinstance(self._real, MemoryDestination):
             made = replace(made, rows=ArrowRows(self._spark, made.rows.arrow()))
             assert_each_key_once(made)
