@@ -7,6 +7,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from capture.setup_source import Setup, set_up
+from console.waiting import Held
 from schemas.phases import Errored
 from tests.conftest import MakePipeline
 from tests.support.destinations import RunningApply, add_duckdb, contents, settle
@@ -91,15 +92,16 @@ def test_each_mode_keeps_what_it_says_and_another_mode_fills_the_table_anew(
         "insert into bag values ('x')",
     )
     pipeline.publish()
-    soft, log = (add_duckdb(pipeline, name, f'mode = "{name}"') for name in ("soft_delete", "log"))
+    soft = add_duckdb(pipeline, "soft_delete", 'mode = "soft_delete"', 'tables = ["public.t"]')
+    log = add_duckdb(pipeline, "log", 'mode = "log"')
     pipeline.start()
     with RunningApply(pipeline, "soft_delete", spark) as soft_apply, RunningApply(pipeline, "log", spark) as log_apply:
-        pipeline.settle("t")
+        pipeline.settle("t", held=Held.PASSED_OVER)
         settle(pipeline, "soft_delete", ["t"], soft_apply)
         settle(pipeline, "log", ["t", "bag"], log_apply)
 
         pipeline.sql(*CHANGES)
-        pipeline.settle("t")
+        pipeline.settle("t", held=Held.PASSED_OVER)
         settle(pipeline, "soft_delete", ["t"], soft_apply)
         settle(pipeline, "log", ["t", "bag"], log_apply)
 

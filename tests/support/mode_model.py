@@ -22,6 +22,7 @@ from apply_spark.records import contents
 from apply_spark.rows import ArrowRows, SparkRows
 from apply_spark.showing import Showing
 from destination_contract.batches import a_progress
+from schemas.pg_types.dates import parse_timestamp
 from tests.support.fold_model import KEYED, Change, Key, Values, key_of
 
 _IMAGE = pa.struct(
@@ -212,5 +213,7 @@ def _plain(value: object) -> object:
             return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
         case list():
             return tuple(value)
+        case str() if value.endswith("+00"):
+            return parse_timestamp(value)
         case _:
             return value
