@@ -79,3 +79,14 @@ def test_a_copy_that_was_resumed_is_a_mirror_until_it_is_whole(
     chance.go_on(history, 10)
     kept.take(history.changes[passed:])
     assert comparable(memory.rows(KEYED.name)) == MODELS[mode](whole, history.changes[passed:])
+
+
+@pytest.mark.parametrize("mode", MODELS)
+def test_rows_that_a_resumed_copy_brings_again_are_copied_rows(spark: SparkSession, mode: Mode) -> None:
+    began = list(Chance.of(4, keys=12).history(0, steps=0).began.values())
+    memory = MemoryDestination(DestinationName("kept"), {})
+
+    Kept(spark, memory, mode, began).copy(began[1:])
+
+    again = began[1:] if mode is Mode.LOG else []
+    assert comparable(memory.rows(KEYED.name)) == MODELS[mode]([*began, *again], [])

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from apply_spark.config import Mode
+from apply_spark.copies import upserts
 from apply_spark.destination import Batch, Destination, TableChanges
 from apply_spark.destinations.memory import MemoryDestination
 from apply_spark.kept import kept_changes
@@ -77,6 +78,11 @@ class Kept:
         self._destination.drop_table_for_copy(KEYED, self._progress())
         images = pa.array([_image(row) for row in began], _IMAGE)
         self._destination.write_table_rows(KEYED, ArrowRows(spark, pa.table({"row": images})), self._progress())
+
+    def copy(self, rows: Iterable[Values]) -> None:
+        """Rows of a copy that was interrupted and resumed."""
+        images = pa.table({"row": pa.array([_image(row) for row in rows], _IMAGE)})
+        self._destination.write_events(Batch((upserts(self._spark, images, KEYED),), self._progress()))
 
     def take(self, changes: Iterable[Change], *, in_spark: bool = False, of_a_resumed_copy: bool = False) -> None:
         """One interval, in no order; perhaps one that lies before the newest snapshot of the copy."""
