@@ -20,7 +20,7 @@ class Ended:
     def __init__(self, ending: Ending, mirror: DataFrame, shape: TableSchema) -> None:
         self._shape = shape
         self._is_current: Column = F.col(quoted(ending.current.name)) == F.lit(plain_default(ending.current))
-        self._values = {column.number: converted(column, _RECORD) for column in ending.values}
+        self._values = {column.name: converted(column, _RECORD) for column in ending.values}
         record = mirror.sparkSession.createDataFrame(defaults(ending.values)).withColumnRenamed("row", _RECORD)
         self._mirror = mirror.crossJoin(F.broadcast(record))
 
@@ -39,10 +39,10 @@ class Ended:
         before = current.select(
             F.lit(True).alias("gone"), *[F.col(quoted(column.name)).alias(f"c{place}") for place, column in columns]
         )
-        moves = any(column.number in self._values for column in self._shape.key)
+        moves = any(column.name in self._values for column in self._shape.key)
         changed = after.unionByName(before) if moves else after
         return changed.join(staged.select(*keys).distinct(), keys, "left_anti").select(*staged.columns)
 
     def _ended(self, column: SourceColumn) -> Column:
-        value, ended = F.col(quoted(column.name)), self._values.get(column.number)
+        value, ended = F.col(quoted(column.name)), self._values.get(column.name)
         return value if ended is None else F.when(self._is_current, ended).otherwise(value)
