@@ -22,9 +22,9 @@ CHANGES = (
     "delete from t where id = 4",
     "insert into t values (3, 'again', 'c')",
     "alter table t add column late int default 9",
-    "truncate t",
-    "insert into t values (1, 'new', 'n', 1)",
 )
+END = ("truncate t", "insert into t values (1, 'new', 'n', 1)")
+"""Later: a new shape is followed only while the table has the file that it was copied with."""
 LONG = 5000
 
 
@@ -96,14 +96,11 @@ def test_each_mode_keeps_what_it_says_and_another_mode_fills_the_table_anew(
     log = add_duckdb(pipeline, "log", 'mode = "log"')
     pipeline.start()
     with RunningApply(pipeline, "soft_delete", spark) as soft_apply, RunningApply(pipeline, "log", spark) as log_apply:
-        pipeline.settle("t", held=Held.PASSED_OVER)
-        settle(pipeline, "soft_delete", ["t"], soft_apply)
-        settle(pipeline, "log", ["t", "bag"], log_apply)
-
-        pipeline.sql(*CHANGES)
-        pipeline.settle("t", held=Held.PASSED_OVER)
-        settle(pipeline, "soft_delete", ["t"], soft_apply)
-        settle(pipeline, "log", ["t", "bag"], log_apply)
+        for statements in ((), CHANGES, END):
+            pipeline.sql(*statements)
+            pipeline.settle("t", held=Held.PASSED_OVER)
+            settle(pipeline, "soft_delete", ["t"], soft_apply)
+            settle(pipeline, "log", ["t", "bag"], log_apply)
 
     assert_every_version(pipeline)
     assert_marked(soft)
