@@ -29,6 +29,15 @@ class Treatment(enum.Enum):
     DROP = "drop"
 
 
+class Mode(enum.Enum):
+    """What a destination keeps of a table."""
+
+    MIRROR = "mirror"
+    SOFT_DELETE = "soft_delete"
+    HISTORY = "history"
+    LOG = "log"
+
+
 class OnNewShape(enum.Enum):
     """What a destination does about a table whose columns are others than before."""
 
@@ -64,6 +73,12 @@ class DestinationConfig(BaseModel, frozen=True, extra="allow"):
         default=FilledBy.APPLY,
         description="`apply`: kept level with the source. `replay`: filled by `penstock replay` and left as it is; "
         "`penstock run` starts no apply for it, and capture never waits for it.",
+    )
+    mode: Mode = Field(
+        default=Mode.MIRROR,
+        description="What it keeps of a table. `mirror`: the rows that the source has. `soft_delete`: rows that are "
+        "deleted stay, marked. `history`: every version of a row, with when it was true. `log`: every change, one row "
+        "each. Not every type has [all of them](destinations.md#modes). Another mode fills every table anew.",
     )
     tables: Annotated[tuple[str, ...], AfterValidator(_chosen)] = Field(
         default=("*",),

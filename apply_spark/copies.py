@@ -25,10 +25,11 @@ from apply_spark.arrow_decode import ArrowDecoder, is_chosen, raw_here
 from apply_spark.decode import decoded_copy
 from apply_spark.destination import TableChanges
 from apply_spark.errors import RecordDamaged, TableFailed
-from apply_spark.fold import fold, is_simple, latest, only_rows
+from apply_spark.fold import only_rows
+from apply_spark.kept import mirrored
 from apply_spark.progress import TableProgress
 from apply_spark.read import OffsetRange, checked, raw_records
-from apply_spark.rows import ArrowRows, Rows, SparkRows
+from apply_spark.rows import ArrowRows
 from schemas.connections import KafkaConfig
 from schemas.envelope import Op, copy_reader_schema
 from schemas.errors import LogError
@@ -50,13 +51,7 @@ def upserts(spark: SparkSession, rows: pa.Table, schema: TableSchema) -> TableCh
             "after": rows["row"],
         }
     )
-    found = only_rows(count)
-    folded: Rows
-    if is_simple(images, schema, found):
-        folded = ArrowRows(spark, latest(images, schema, found))
-    else:
-        folded = SparkRows(fold(spark.createDataFrame(images), schema, found))
-    return TableChanges(schema, truncate=False, rows=folded, partial=False)
+    return mirrored(ArrowRows(spark, images), schema, only_rows(count))
 
 
 class Pace:

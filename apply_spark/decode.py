@@ -22,7 +22,7 @@ from stores.schema_topic import RegisteredSchema
 
 
 def decoded(raw: DataFrame, topic: str, schema: RegisteredSchema) -> DataFrame:
-    """The records of one schema on one topic: commit_lsn, ordinal, epoch, op, before, after, unchanged."""
+    """The records of one schema on one topic: commit_lsn, ordinal, epoch, ts_us, op, before, after, unchanged."""
     return (
         raw.where(_is_of(topic, schema))
         .select(_avro(schema, reader_schema(schema.avro)).alias("record"))

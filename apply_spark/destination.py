@@ -6,22 +6,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from apply_spark.config import Mode
 from apply_spark.progress import Progress
 from apply_spark.rows import Rows
 from schemas.evolution import SchemaChange
 from schemas.identifiers import DestinationName
-from schemas.table import TableSchema
+from schemas.table import Column, TableSchema
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What a truncate does to rows that stay: those that are current get other values.
+
+    The values are texts, as Postgres writes them, in `missing` of the columns."""
+
+    current: Column
+    """Rows are current that have this value in this column."""
+    values: tuple[Column, ...]
 
 
 @dataclass(frozen=True)
 class TableChanges:
-    """What an interval, or a piece of a resumed copy, does to one table, folded: first the truncate, then every row at
-    most once.
+    """What an interval, or a piece of a resumed copy, does to one table, folded: first the truncate or the ending, then
+    every row at most once.
 
     With a key, `rows` has the columns `deleted` (boolean), `key` (struct of the key columns), `row` (struct of all
     columns; null where deleted) and, where `partial`, `missing` (names of fields that were never sent) and `base` (the
-    key under which the destination holds them, before this batch). Without a key: `row`, and `net`, how many copies of
-    it come (above 0) or go (below 0).
+    key under which the destination holds them, before any row of this batch is written). Without a key: `row`, and
+    `net`, how many copies of it come (above 0) or go (below 0).
     Field names are `schemas.envelope.avro_name` of the column names; values are as in Avro, without logical types."""
 
     schema: TableSchema
@@ -29,6 +41,8 @@ class TableChanges:
     rows: Rows
     partial: bool
     """Whether any row has `missing` fields."""
+    ending: Ending | None = None
+    """Only for a destination that says, by its `modes`, that it has `soft_delete` and `history`."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +64,11 @@ class Batch:
     altered: tuple[Alteration, ...] = ()
 
 
+ALL_MODES = frozenset(Mode)
+APPENDED_MODES = frozenset({Mode.MIRROR, Mode.LOG})
+"""What every destination has that holds to this contract, apart from `TableChanges.ending`."""
+
+
 @dataclass(frozen=True)
 class Connector:
     """What a destination that Spark itself writes to needs of the session, which is there before its `startup`."""
@@ -69,7 +88,8 @@ class Destination(Protocol):
 
     Where there are no transactions over tables, rows and progress of each table are one. A crash then leaves some
     tables of a batch ahead of the others: each has its own progress at the next start, the destination that from before
-    the batch, and nothing is written twice. One that Spark itself writes to has an attribute `connector`."""
+    the batch, and nothing is written twice. One that Spark itself writes to has an attribute `connector`; one that has
+    other modes than `mirror` and `log` an attribute `modes`."""
 
     @property
     def name(self) -> DestinationName: ...

@@ -22,6 +22,7 @@ DestinationError
 |-- PartialRow            a change lacks what only the mirror could have        (stops the table)
 |-- NotHeld               no place for a value, or not for the table            (stops the table)
 |-- NotShown              what is configured to be shown of it cannot be        (stops the table)
+|-- NotKept               it cannot be kept in the mode of the destination     (stops the table)
 |-- ShapeRefused          its columns changed, and the configuration forbids it (stops the table)
 '-- TableFailed           one table cannot be written, for one of these reasons (stops the table)
 
@@ -166,6 +167,10 @@ class NotShown(DestinationError):
         "Correct `tables`, `rename` or `columns` of the destination and start apply again; a table that is still held "
         "goes on after `penstock rollback TABLE`."
     )
+
+
+class NotKept(DestinationError):
+    """A table cannot be kept in the mode of its destination."""
 
 
 class ShapeRefused(DestinationError):

@@ -23,7 +23,7 @@ from schemas.envelope import avro_name
 from schemas.lsn import Position
 from schemas.table import TableSchema
 
-_KEPT = StorageLevel.MEMORY_AND_DISK_2
+KEPT = StorageLevel.MEMORY_AND_DISK_2
 """A frame that is cut off from where it came from cannot be computed again: two executors have it, where there are two,
 so that one of them may be lost."""
 
@@ -73,8 +73,7 @@ def latest(rows: pa.Table, schema: TableSchema, contents: Contents) -> pa.Table:
         lsn, ordinal = (int(part) for part in contents.truncated_at)
         same = pc.and_(pc.equal(rows["commit_lsn"], lsn), pc.greater(rows["ordinal"], ordinal))
         rows = rows.filter(pc.or_(pc.greater(rows["commit_lsn"], lsn), same))
-    fields = [avro_name(column.name) for column in schema.key]
-    keys = [pc.coalesce(*[pc.struct_field(rows[image], field) for image in ("after", "before")]) for field in fields]
+    fields, keys = [avro_name(column.name) for column in schema.key], keys_of(rows, schema)
     names = [f"k{index}" for index in range(len(keys))]
     order = pc.sort_indices(rows, [("commit_lsn", "ascending"), ("ordinal", "ascending")])
     places = pa.table(keys, names).take(order).append_column("place", pa.array(np.arange(rows.num_rows)))
@@ -89,6 +88,12 @@ def latest(rows: pa.Table, schema: TableSchema, contents: Contents) -> pa.Table:
     return pa.table(columns).filter(pa.array(kept))
 
 
+def keys_of(rows: pa.Table, schema: TableSchema) -> list[pa.ChunkedArray]:
+    """The columns of the key of each record."""
+    fields = [avro_name(column.name) for column in schema.key]
+    return [pc.coalesce(*[pc.struct_field(rows[image], field) for image in ("after", "before")]) for field in fields]
+
+
 _SAME_BYTES = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_string, pa.types.is_binary)
 
 
@@ -101,7 +106,7 @@ def fold(rows: DataFrame, schema: TableSchema, contents: Contents) -> DataFrame:
     if not schema.key:
         return _net(changes, contents)
     keyed = changes.withColumn(
-        "key", _key(schema, F.when(F.col("after").isNotNull(), F.col("after")).otherwise(F.col("before")))
+        "key", key_struct(schema, F.when(F.col("after").isNotNull(), F.col("after")).otherwise(F.col("before")))
     )
     if not contents.partial:
         return _latest(keyed)
@@ -109,7 +114,7 @@ def fold(rows: DataFrame, schema: TableSchema, contents: Contents) -> DataFrame:
     return _result(_filled(lives, schema) if contents.moves else _newest(lives), schema)
 
 
-def _key(schema: TableSchema, image: Column) -> Column:
+def key_struct(schema: TableSchema, image: Column) -> Column:
     return F.struct(*[image[avro_name(column.name)].alias(avro_name(column.name)) for column in schema.key])
 
 
@@ -140,22 +145,29 @@ def _lives(keyed: DataFrame, schema: TableSchema) -> DataFrame:
     """One row a life: what was sent last of each column, how it ended, and whence it moved."""
     in_order = Window.partitionBy("key").orderBy("commit_lsn", "ordinal")
     numbered = keyed.withColumn("life", F.sum(F.when(F.col("op") == "c", 1).otherwise(0)).over(in_order))
-    moved = (F.col("op") == "c") & F.col("before").isNotNull()
-    sent = [
-        F.max(
-            F.when(
-                F.col("after").isNotNull() & ~F.array_contains("unchanged", column.name),
-                F.struct("position", F.col("after")[avro_name(column.name)].alias("value")),
-            )
-        ).alias(f"sent_{index}")
-        for index, column in enumerate(schema.columns)
-    ]
     return numbered.groupBy("key", "life").agg(
         F.max_by("op", "position").alias("last_op"),
         F.max("position").alias("last_position"),
-        F.max(F.when(moved, F.struct("position", _key(schema, F.col("before")).alias("key")))).alias("moved"),
-        *sent,
+        F.max(move(schema)).alias("moved"),
+        *[F.max(value).alias(name) for name, value in sent(schema).items()],
     )
+
+
+def move(schema: TableSchema) -> Column:
+    """Of a record: whence and when the row moved here, if it does so."""
+    moves = (F.col("op") == "c") & F.col("before").isNotNull()
+    return F.when(moves, F.struct("position", key_struct(schema, F.col("before")).alias("key")))
+
+
+def sent(schema: TableSchema) -> dict[str, Column]:
+    """Of a record, by `sent_columns`: the value of each column and when it was sent, if it was."""
+    return {
+        name: F.when(
+            F.col("after").isNotNull() & ~F.array_contains("unchanged", column.name),
+            F.struct("position", F.col("after")[avro_name(column.name)].alias("value")),
+        )
+        for name, column in zip(sent_columns(schema), schema.columns, strict=True)
+    }
 
 
 def _newest(lives: DataFrame) -> DataFrame:
@@ -166,19 +178,22 @@ def _newest(lives: DataFrame) -> DataFrame:
 
 
 def _filled(lives: DataFrame, schema: TableSchema) -> DataFrame:
-    """The last lives, filled from the lives they moved from: one join for each move in a chain."""
-    lives = lives.localCheckpoint(storageLevel=_KEPT)  # read for every move in a chain; let go with the last reference
-    columns = _sent_columns(schema)
+    lives = lives.localCheckpoint(storageLevel=KEPT)  # read for every move in a chain; let go with the last reference
+    return filled_back(_newest(lives), lives, schema)
+
+
+def filled_back(images: DataFrame, lives: DataFrame, schema: TableSchema) -> DataFrame:
+    """Images of lives, filled from the lives that these moved from: one join for each move in a chain."""
+    columns = sent_columns(schema)
     incomplete = reduce(Column.__or__, [F.col(column).isNull() for column in columns])
     looking = (F.col("last_op") != "d") & F.col("moved").isNotNull() & incomplete
-    filled = _newest(lives)
-    while not filled.where(looking).isEmpty():
-        filled = _one_life_back(filled, lives, columns, looking)
-    return filled
+    while not images.where(looking).isEmpty():
+        images = _one_life_back(images, lives, columns, looking)
+    return images
 
 
 def _result(filled: DataFrame, schema: TableSchema) -> DataFrame:
-    columns, fields = _sent_columns(schema), [avro_name(column.name) for column in schema.columns]
+    columns, fields = sent_columns(schema), [avro_name(column.name) for column in schema.columns]
     deleted = F.col("last_op") == "d"
     row = F.struct(*[F.col(f"{column}.value").alias(field) for column, field in zip(columns, fields, strict=True)])
     missing = [F.when(F.col(column).isNull(), F.lit(field)) for column, field in zip(columns, fields, strict=True)]
@@ -191,7 +206,7 @@ def _result(filled: DataFrame, schema: TableSchema) -> DataFrame:
     )
 
 
-def _sent_columns(schema: TableSchema) -> list[str]:
+def sent_columns(schema: TableSchema) -> list[str]:
     return [f"sent_{index}" for index in range(len(schema.columns))]
 
 
@@ -215,11 +230,8 @@ def _one_life_back(filled: DataFrame, lives: DataFrame, columns: list[str], look
     )
     found = F.col("parent_key").isNotNull()
     return joined.select(
-        "key",
-        "life",
-        "last_op",
-        "last_position",
+        *[column for column in filled.columns if column not in ("moved", "base", *columns)],
         F.when(found, F.col("parent_moved")).alias("moved"),
         *[F.coalesce(F.col(column), F.col(f"parent_{column}")).alias(column) for column in columns],
         F.when(found & (F.col("parent_life") == 0), F.col("parent_key")).otherwise(F.col("base")).alias("base"),
-    ).localCheckpoint(storageLevel=_KEPT)
+    ).localCheckpoint(storageLevel=KEPT)

@@ -11,13 +11,14 @@ import structlog
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
-from apply_spark.config import ApplyConfig, FilledBy
+from apply_spark.config import ApplyConfig, FilledBy, Mode
 from apply_spark.copies import CopyReader
 from apply_spark.destination import Destination
 from apply_spark.destinations.registry import connector, make_destination
 from apply_spark.errors import SparkEnded
 from apply_spark.feedback import FeedbackSender, NoFeedback
 from apply_spark.intervals import Budget
+from apply_spark.kept_destination import KeptDestination
 from apply_spark.micro_batch import Parts
 from apply_spark.progress import Progress
 from apply_spark.reader import IntervalReader
@@ -65,10 +66,11 @@ def opened(config: ApplyConfig, spark: SparkSession | None) -> Iterator[Opened]:
 
 
 def shown_destination(config: ApplyConfig) -> Destination:
-    """It gets what it is to show, and nothing else."""
+    """It gets what it is to keep and to show, and nothing else."""
     destination = make_destination(config.name, config.destination)
     showing = Showing.configured(config.destination)
-    return ShownDestination(destination, showing, salt_of(config.destination))
+    shown = ShownDestination(destination, showing, salt_of(config.destination))
+    return shown if showing.mode is Mode.MIRROR else KeptDestination(shown, showing.mode)
 
 
 @contextmanager
@@ -77,6 +79,7 @@ def made_parts(config: ApplyConfig, here: Opened) -> Iterator[Parts]:
     topics = Topics(config.pipeline)
     schemas = SchemaTopic(config.kafka, here.kafka, topics.schemas)
     budget = Budget(config.tuning.interval_rows, int(config.tuning.interval_bytes))
+    showing = Showing.configured(config.destination)
     with ExitStack() as stack:
         feedback: FeedbackSender | NoFeedback = NoFeedback()
         if config.destination.filled_by is FilledBy.APPLY:
@@ -87,11 +90,11 @@ def made_parts(config: ApplyConfig, here: Opened) -> Iterator[Parts]:
             topics=topics,
             log=here.kafka,
             schemas=schemas,
-            reader=IntervalReader(here.spark, config.kafka, topics, here.kafka, schemas, budget),
+            reader=IntervalReader(here.spark, config.kafka, topics, here.kafka, schemas, budget, showing),
             copies=stack.enter_context(CopyReader(here.spark, config.kafka, topics, here.kafka, schemas)),
             feedback=feedback,
             tuning=config.tuning,
-            showing=Showing.configured(config.destination),
+            showing=showing,
         )
 
 

@@ -23,14 +23,16 @@ from apply_spark.decode import decoded, within
 from apply_spark.decode import without as without_in_spark
 from apply_spark.destination import TableChanges
 from apply_spark.errors import RecordDamaged, RowsMissing, TableFailed, TopicCut
-from apply_spark.fold import Contents, contents_columns, fold, is_simple, latest
+from apply_spark.fold import Contents, contents_columns
 from apply_spark.intervals import Budget, Interval
+from apply_spark.kept import kept_changes
 from apply_spark.progress import TableProgress
 from apply_spark.read import OffsetRange, checked, raw_records
 from apply_spark.records import before, contents, each_once, records, since, without
 from apply_spark.records import within as records_within
 from apply_spark.reshape import Shapes
-from apply_spark.rows import ArrowRows, Rows, SparkRows
+from apply_spark.rows import ArrowRows, SparkRows
+from apply_spark.showing import EVERYTHING, Showing
 from schemas.checkpoint import Moved
 from schemas.connections import KafkaConfig
 from schemas.envelope import reader_schema
@@ -63,6 +65,7 @@ class IntervalReader:
         log: KafkaLog,
         schemas: SchemaTopic,
         budget: Budget,
+        showing: Showing = EVERYTHING,
     ) -> None:
         self._spark = spark
         self._kafka = kafka
@@ -70,6 +73,7 @@ class IntervalReader:
         self._log = log
         self._schemas = schemas
         self._budget = budget
+        self._showing = showing
         self._decoder = ArrowDecoder(kafka, reader_schema)
 
     @contextmanager
@@ -138,13 +142,7 @@ class IntervalReader:
             if not new:
                 continue
             rows = pa.concat_tables([shapes.reshape(rows, self._schema(part.moved.schema_id)) for part, rows in new])
-            found, schema = contents(rows), shapes.last
-            folded: Rows
-            if is_simple(rows, schema, found):
-                folded = ArrowRows(self._spark, latest(rows, schema, found))
-            else:
-                folded = SparkRows(fold(self._spark.createDataFrame(rows), schema, found))
-            yield TableChanges(schema, found.truncated_at is not None, folded, found.partial > 0)
+            yield kept_changes(self._showing, table, ArrowRows(self._spark, rows), shapes.last, contents(rows))
 
     def _records(
         self, interval: Interval, parts: list[_Part], ranges: dict[str, OffsetRange]
@@ -185,8 +183,7 @@ class IntervalReader:
                 continue
             rows = reduce(DataFrame.unionByName, new)
             found = _together([contents for _, _, contents in mine], table.lsn)
-            folded = fold(rows, shapes.last, found)
-            yield TableChanges(shapes.last, found.truncated_at is not None, SparkRows(folded), found.partial > 0)
+            yield kept_changes(self._showing, table, SparkRows(rows), shapes.last, found)
 
 
 def _skipped(table: TableProgress, interval: Interval) -> list[Position]:

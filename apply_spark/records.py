@@ -18,9 +18,9 @@ from schemas.lsn import Lsn, Position
 
 
 def records(decoded: pa.ChunkedArray) -> pa.Table:
-    """Structs to rows of commit_lsn, ordinal, epoch, op and images."""
+    """Structs to rows of commit_lsn, ordinal, epoch, ts_us (when it was committed), op and images."""
     rows = pa.Table.from_struct_array(decoded)
-    source = {name: pc.struct_field(rows["source"], name) for name in ("commit_lsn", "ordinal", "epoch")}
+    source = {name: pc.struct_field(rows["source"], name) for name in ("commit_lsn", "ordinal", "epoch", "ts_us")}
     return pa.table(source | {name: rows[name] for name in ("op", "before", "after", "unchanged")})
 
 

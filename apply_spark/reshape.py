@@ -127,6 +127,12 @@ def default(column: Column) -> pa.Scalar:
     return pa.scalar(value, arrow_type(kind.branches))
 
 
+def repeated(column: Column, count: int) -> pa.Array:
+    """The same as an array. Arrow repeats no struct zero times."""
+    value = default(column)
+    return pa.repeat(value, count) if count else pa.array([], value.type)
+
+
 def defaults(columns: Sequence[Column]) -> pa.Table:
     """What rows have in columns that are younger than they are: one record, with the one column `row`."""
     values = [_single(default(column)) for column in columns]
@@ -173,7 +179,7 @@ def _converted(rows: pa.Table, of: TableSchema, to: TableSchema) -> pa.Table:
 
 def _image(images: pa.StructArray, of: TableSchema, to: TableSchema) -> pa.StructArray:
     fields = [
-        pc.struct_field(images, avro_name(old.name)) if old is not None else pa.repeat(default(new), len(images))
+        pc.struct_field(images, avro_name(old.name)) if old is not None else repeated(new, len(images))
         for new, old in _sources(of, to)
     ]
     names = [avro_name(column.name) for column in to.columns]
@@ -190,6 +196,7 @@ def _converted_in_spark(rows: DataFrame, of: TableSchema, to: TableSchema) -> Da
         "commit_lsn",
         "ordinal",
         "epoch",
+        "ts_us",
         "op",
         *[_image_in_spark(image, sources) for image in _IMAGES],
         unchanged.alias("unchanged"),

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
-from apply_spark.config import DestinationConfig, OnNewShape, Treatment
+from apply_spark.config import DestinationConfig, Mode, OnNewShape, Treatment
 from schemas.identifiers import TableName
 from schemas.patterns import is_wild, matching
 from schemas.table import TableSchema
 
 _ALL = ("*",)
 _LEAST_FIRST = (Treatment.DROP, Treatment.NULL, Treatment.HASH, Treatment.SHOW)
-Look: TypeAlias = tuple[TableName, tuple[Treatment, ...], str]
+Look: TypeAlias = tuple[TableName, tuple[Treatment, ...], str, Mode]
 """Of two that are equal, a mirror has the same name, columns and values."""
 
 
@@ -33,6 +33,7 @@ class Showing:
     columns: Mapping[str, Treatment] = field(default_factory=dict)
     salted: str = ""
     """Tells one salt from another, and nothing about either."""
+    mode: Mode = Mode.MIRROR
     on_new_shape: OnNewShape = OnNewShape.EVOLVE
     on_new_shape_of: Mapping[str, OnNewShape] = field(default_factory=dict)
 
@@ -43,6 +44,7 @@ class Showing:
             rename=config.rename,
             columns=config.columns,
             salted=_mark(salt_of(config)),
+            mode=config.mode,
             on_new_shape=config.on_new_shape,
             on_new_shape_of=config.on_new_shape_of,
         )
@@ -54,15 +56,17 @@ class Showing:
             return cls()
         data = json.loads(told)
         columns = {pattern: Treatment(how) for pattern, how in data["columns"].items()}
-        return cls(tuple(data["tables"]), data["rename"], columns, data["salted"])
+        mode = Mode(data.get("mode", Mode.MIRROR.value))
+        return cls(tuple(data["tables"]), data["rename"], columns, data["salted"], mode)
 
     @property
     def told(self) -> str:
         """For the progress. Empty: everything as it is."""
-        if (self.tables, self.rename, self.columns) == (_ALL, {}, {}):
+        if (self.tables, self.rename, self.columns, self.mode) == (_ALL, {}, {}, Mode.MIRROR):
             return ""
         columns = {pattern: how.value for pattern, how in self.columns.items()}
         data = {"tables": self.tables, "rename": self.rename, "columns": columns, "salted": self.salted}
+        data |= {} if self.mode is Mode.MIRROR else {"mode": self.mode.value}
         return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
     def selects(self, table: TableName) -> bool:
@@ -88,6 +92,11 @@ class Showing:
     def treatment(self, table: TableName, column: str) -> Treatment:
         return self.rule(table, column) or Treatment.SHOW
 
+    def dropped(self, schema: TableSchema) -> list[str]:
+        """Columns of which the destination does not even have the name."""
+        names = [column.name for column in schema.columns]
+        return [name for name in names if self.treatment(schema.name, name) is Treatment.DROP]
+
     def unmatched(self, schema: TableSchema) -> list[str]:
         """Columns that rules name in full, and the table does not have."""
         prefix, known = f"{schema.name}.", {column.name for column in schema.columns}
@@ -96,7 +105,8 @@ class Showing:
 
     def look(self, schema: TableSchema) -> Look:
         treatments = tuple(self.treatment(schema.name, column.name) for column in schema.columns)
-        return self.name_of(schema.name), treatments, self.salted if Treatment.HASH in treatments else ""
+        salted = self.salted if Treatment.HASH in treatments else ""
+        return self.name_of(schema.name), treatments, salted, self.mode
 
     def policy(self, table: TableName) -> OnNewShape:
         fitting = (policy for pattern, policy in self.on_new_shape_of.items() if fnmatchcase(str(table), pattern))

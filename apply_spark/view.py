@@ -19,6 +19,7 @@ from apply_spark.config import Treatment
 from apply_spark.destination import TableChanges
 from apply_spark.errors import NotShown, TableFailed
 from apply_spark.hashing import Hasher, is_hashable
+from apply_spark.modes import is_own
 from apply_spark.reshape import plain_default
 from apply_spark.rows import ArrowRows, Rows, SparkRows
 from apply_spark.showing import Showing
@@ -47,11 +48,14 @@ class TableView:
     def __init__(self, showing: Showing, hasher: Hasher, schema: TableSchema) -> None:
         """TableFailed: it cannot be shown so."""
         table = schema.name
-        treated = [_ShownColumn(column, showing.treatment(table, column.name)) for column in schema.columns]
+        treated = [
+            _ShownColumn(column, Treatment.SHOW if is_own(column) else showing.treatment(table, column.name))
+            for column in schema.columns
+        ]
         for column in treated:
             _require_possible(schema, column)
         self._columns = [column for column in treated if column.how is not Treatment.DROP]
-        if not self._columns:
+        if all(is_own(column.of) for column in self._columns):
             raise TableFailed(table, NotShown("All of its columns are dropped: nothing of it is left to show."))
         self._hasher = hasher
         self._of = schema

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+import pytest
 from pyspark.sql import SparkSession
 
-from apply_spark.destination import Destination
+from apply_spark.config import Mode
+from apply_spark.destination import APPENDED_MODES, Destination, Ending
 from destination_contract.batches import a_batch, bag_changes, changes, fill, gone, upsert
 from destination_contract.place import Place, in_order
 from destination_contract.tables import EVENTS, FLOAT8, ITEMS, ORDERS, a_column, a_table
@@ -49,6 +52,20 @@ class ChangesContract:
         destination.write_events(a_batch(changes(spark, ORDERS, truncate=True)))
 
         assert place.rows(ORDERS) == []
+
+    def test_an_ending_is_done_before_the_rows(
+        self, place: Place, destination: Destination, spark: SparkSession
+    ) -> None:
+        if Mode.HISTORY not in getattr(destination, "modes", APPENDED_MODES):
+            pytest.skip("it has no mode that needs it")
+        fill(destination, spark, ORDERS, (1, "a", 1), (2, "b", 2), (3, "a", 3), (4, "a", 4))
+        _, note, amount = ORDERS.columns
+        ending = Ending(replace(note, missing="a"), (replace(amount, missing="9"),))
+
+        batch = changes(spark, ORDERS, upsert(3, "a", 30), upsert(5, "a", None, missing=["amount"], base=(1,)), gone(4))
+        destination.write_events(a_batch(replace(batch, ending=ending)))
+
+        assert in_order(place.rows(ORDERS)) == in_order([(1, "a", 9), (2, "b", 2), (3, "a", 30), (5, "a", 9)])
 
     def test_columns_that_were_not_sent_are_kept(
         self, place: Place, destination: Destination, spark: SparkSession

@@ -61,10 +61,10 @@ def envelope_schema(pipeline: PipelineName, table: TableSchema) -> dict[str, Any
 
 
 def reader_schema(writer: dict[str, Any]) -> dict[str, Any]:
-    """What apply reads of a change: rows as plain numbers and text, the position, and nothing else.
+    """What apply reads of a change: rows as plain numbers and text, position and time, and nothing else.
 
     Logical types are left out, so that no calendar rule of a JVM touches a value on its way."""
-    source = {**_SOURCE, "fields": [_read_as(name, "long") for name in ("commit_lsn", "ordinal", "epoch")]}
+    source = {**_SOURCE, "fields": [_read_as(name, "long") for name in ("commit_lsn", "ordinal", "epoch", "ts_us")]}
     return {
         **writer,
         "fields": [

@@ -7,6 +7,8 @@ DuckDB refuses at commit an ALTER of a table that was updated before it in the s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import duckdb
 
 from apply_spark.destination import Alteration
@@ -34,7 +36,7 @@ def alter(db: duckdb.DuckDBPyConnection, target: str, alteration: Alteration) ->
         db.execute(f"alter table {target} drop column {quoted(_passing('dropped', place))}")
     filled = [column for column in added if column.missing is not None]
     if filled:
-        _fill(db, target, filled)
+        set_columns(db, target, filled)
 
 
 def _passing(kind: str, place: int) -> str:
@@ -45,9 +47,11 @@ def _rename(db: duckdb.DuckDBPyConnection, target: str, before: str, after: str)
     db.execute(f"alter table {target} rename column {quoted(before)} to {quoted(after)}")
 
 
-def _fill(db: duckdb.DuckDBPyConnection, target: str, columns: list[Column]) -> None:
-    """Joined, for DuckDB makes 0.0 of a -0.0 in a list that comes out of a subquery."""
+def set_columns(db: duckdb.DuckDBPyConnection, target: str, columns: Sequence[Column], where: str = "true") -> None:
+    """What `missing` says of each column, in all rows where that holds.
+
+    Joined, for DuckDB makes 0.0 of a -0.0 in a list that comes out of a subquery."""
     db.register("defaults", defaults(columns))
     values = ", ".join(f"{quoted(column.name)} = {converted(column, 'defaults.row')}" for column in columns)
-    db.execute(f"update {target} set {values} from defaults")
+    db.execute(f"update {target} set {values} from defaults where {where}")
     db.unregister("defaults")  # not after an error: the connection is of no more use then

@@ -18,9 +18,9 @@ from typing import Any, Protocol
 import duckdb
 import pyarrow as pa
 
-from apply_spark.destination import Batch, TableChanges
+from apply_spark.destination import ALL_MODES, Batch, TableChanges
 from apply_spark.destinations.caseless_names import OWN_SCHEMA, refuse_unheld_names
-from apply_spark.destinations.duckdb_alter import alter
+from apply_spark.destinations.duckdb_alter import alter, set_columns
 from apply_spark.destinations.duckdb_beside import beside, copies_beside, put_in_place, refuse_names_of_copies
 from apply_spark.destinations.duckdb_refusals import REFUSED, refusals, unheld_value
 from apply_spark.destinations.duckdb_types import converted, converted_row, duckdb_type, quoted
@@ -56,6 +56,8 @@ class Database(Protocol):
 
 class DuckDbMirrors:
     """A Destination: all that does not depend on what the database is."""
+
+    modes = ALL_MODES
 
     def __init__(self, name: DestinationName, database: Database) -> None:
         self.name = name
@@ -138,6 +140,10 @@ class DuckDbMirrors:
     def _write_table(self, db: duckdb.DuckDBPyConnection, changes: TableChanges, arrow: pa.Table) -> None:
         if changes.truncate:
             db.execute(f"delete from {self._target(changes.schema)}")
+        if changes.ending is not None:
+            current = changes.ending.current
+            where = f"{quoted(current.name)} = '{current.missing}'"
+            set_columns(db, self._target(changes.schema), changes.ending.values, where)
         if arrow.num_rows == 0:
             return
         if not changes.schema.key:
@@ -193,6 +199,15 @@ class DuckDbMirrors:
     def _write_bag(self, db: duckdb.DuckDBPyConnection, schema: TableSchema, arrow: pa.Table) -> None:
         """Rows without a key: so many copies come, so many go, whichever they are."""
         self._stage(db, schema, arrow, ["net", "row_number() over () as id"])
+        wanted = db.execute("select coalesce(sum(-net), 0) from temp.staged where net < 0").fetchone()
+        if wanted is not None and wanted[0]:
+            self._take_away(db, schema, wanted[0])
+        db.execute(
+            f"""insert into {self._target(schema)}
+                select {_staged_columns(schema)} from staged, range(net) where net > 0"""
+        )
+
+    def _take_away(self, db: duckdb.DuckDBPyConnection, schema: TableSchema, wanted: int) -> None:
         same_row = " and ".join(
             f"t.{quoted(c.name)} is not distinct from s.c{index}" for index, c in enumerate(schema.columns)
         )
@@ -203,14 +218,9 @@ class DuckDbMirrors:
                       from {self._target(schema)} t join staged s on s.net < 0 and {same_row})
                    where copy <= -net)"""
         ).fetchone()
-        wanted = db.execute("select coalesce(sum(-net), 0) from temp.staged where net < 0").fetchone()
-        if gone != wanted:
-            reason = f"{wanted[0] if wanted else 0} rows were to go, {gone[0] if gone else 0} were found."
+        if gone != (wanted,):
+            reason = f"{wanted} rows were to go, {gone[0] if gone else 0} were found."
             raise TableFailed(schema.name, PartialRow(reason))
-        db.execute(
-            f"""insert into {self._target(schema)}
-                select {_staged_columns(schema)} from staged, range(net) where net > 0"""
-        )
 
     def _stage(self, db: duckdb.DuckDBPyConnection, schema: TableSchema, arrow: pa.Table, further: list[str]) -> None:
         """The batch as a temporary table `staged`, converted."""

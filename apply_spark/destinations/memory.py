@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
-from apply_spark.destination import Alteration, Batch, TableChanges
+from apply_spark.destination import ALL_MODES, Alteration, Batch, Ending, TableChanges
 from apply_spark.errors import DestinationInUse, PartialRow, TableFailed
 from apply_spark.progress import Progress
-from apply_spark.reshape import default
+from apply_spark.reshape import default, plain_default
 from apply_spark.rows import Rows
 from schemas.envelope import avro_name
 from schemas.identifiers import DestinationName, TableName
@@ -30,6 +30,8 @@ class MemoryOptions(BaseModel, frozen=True, extra="forbid"):
 
 class MemoryDestination:
     """A mirror as dictionaries: `rows(table)` gives what a client would read."""
+
+    modes = ALL_MODES
 
     def __init__(self, name: DestinationName, options: Mapping[str, Any]) -> None:
         checked(MemoryOptions, options, f"destinations.{name}")
@@ -124,6 +126,8 @@ class MemoryDestination:
         if changes.truncate:
             self._keyed.get(table, {}).clear()
             self._bags.get(table, Counter()).clear()
+        if changes.ending is not None:
+            self._end(changes.schema, changes.ending)
         events = _events(changes.rows)
         if not changes.schema.key:
             for event in events:
@@ -135,6 +139,13 @@ class MemoryDestination:
             rows.pop(_plain(event["key"].values()), None)
         for row in filled:
             self._insert(changes.schema, row)
+
+    def _end(self, schema: TableSchema, ending: Ending) -> None:
+        values = {avro_name(column.name): plain_default(column) for column in ending.values}
+        current, value = avro_name(ending.current.name), plain_default(ending.current)
+        rows, self._keyed[schema.name] = list(self._keyed[schema.name].values()), {}
+        for row in rows:
+            self._insert(schema, row | values if row[current] == value else row)
 
     def _filled(self, schema: TableSchema, event: dict[str, Any], rows: dict[Key, dict[str, Any]]) -> dict[str, Any]:
         row: dict[str, Any] = dict(event["row"])

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel, Field
 
+from apply_spark.config import Mode
 from apply_spark.destination import Batch, TableChanges
 from apply_spark.destinations.arrow_types import image_of, values_of
 from apply_spark.destinations.parquet_manifests import Manifests, sync_folder
@@ -55,6 +56,8 @@ class ParquetOptions(BaseModel, frozen=True, extra="forbid"):
 
 class ParquetDestination:
     """One folder."""
+
+    modes = frozenset({Mode.MIRROR})
 
     def __init__(self, name: DestinationName, options: Mapping[str, Any]) -> None:
         self.name = name

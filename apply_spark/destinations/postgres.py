@@ -19,7 +19,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import BaseModel, Field, SecretStr
 
-from apply_spark.destination import Batch
+from apply_spark.destination import ALL_MODES, Batch
 from apply_spark.destinations.postgres_merge import Staged, append, merge, settle
 from apply_spark.destinations.postgres_mirror import OWN_SCHEMA, alter_mirror, held_types, make_mirror
 from apply_spark.destinations.postgres_refusals import refusals, unheld_values
@@ -72,6 +72,8 @@ class PostgresOptions(BaseModel, frozen=True, extra="forbid"):
 
 class PostgresDestination:
     """One database."""
+
+    modes = ALL_MODES
 
     def __init__(self, name: DestinationName, options: Mapping[str, Any]) -> None:
         self.name = name

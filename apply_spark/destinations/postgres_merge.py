@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
-from apply_spark.destination import TableChanges
+from apply_spark.destination import Ending, TableChanges
 from apply_spark.destinations.postgres_mirror import target
 from apply_spark.destinations.postgres_staging import staged_columns
 from apply_spark.destinations.postgres_types import converted, same
@@ -71,6 +71,8 @@ def append(db: psycopg.Connection, staged: Staged) -> None:
 def merge(db: psycopg.Connection, changes: TableChanges, staged: Staged) -> None:
     if changes.truncate:
         db.execute(sql.SQL("delete from {}").format(target(staged.schema)))
+    if changes.ending is not None:
+        _end(db, staged.schema, changes.ending)
     if not staged.schema.key:
         _merge_bag(db, staged)
         return
@@ -78,6 +80,22 @@ def merge(db: psycopg.Connection, changes: TableChanges, staged: Staged) -> None
     if changes.partial:
         _fill_missing(db, staged.schema)
     _merge_keyed(db, staged.schema)
+
+
+def _end(db: psycopg.Connection, schema: TableSchema, ending: Ending) -> None:
+    """Texts that stand without a type take that of their column."""
+    current = ending.current
+    db.execute(
+        sql.SQL("update {} set {} where {} = {}").format(
+            target(schema),
+            _list(
+                sql.SQL("{} = {}").format(sql.Identifier(column.name), sql.Literal(column.missing))
+                for column in ending.values
+            ),
+            sql.Identifier(current.name),
+            sql.Literal(current.missing),
+        )
+    )
 
 
 def unheld_column(db: psycopg.Connection, staged: Staged) -> Column | None:
@@ -164,29 +182,39 @@ def _fill_missing(db: psycopg.Connection, schema: TableSchema) -> None:
 
 
 def _merge_bag(db: psycopg.Connection, staged: Staged) -> None:
-    """Rows without a key: so many copies come, so many go, whichever they are. Records are equal where all values are,
-    NULLs included, and can be hashed."""
+    """Rows without a key: so many copies come, so many go, whichever they are."""
+    (wanted,) = db.execute(
+        sql.SQL("select coalesce(sum(-net), 0) from {} where net < 0").format(staged.table)
+    ).fetchone() or (0,)
+    if wanted:
+        _take_away(db, staged, wanted)
+    db.execute(
+        sql.SQL("insert into {} ({}) select {} from {} cross join generate_series(1, net) where net > 0").format(
+            target(staged.schema),
+            _names(staged.schema.columns),
+            _list(value for _, value in staged.values("row")),
+            staged.table,
+        )
+    )
+
+
+def _take_away(db: psycopg.Connection, staged: Staged, wanted: int) -> None:
+    """Records are equal where all values are, NULLs included, and can be hashed."""
     schema, mirror = staged.schema, target(staged.schema)
     held = same((column, sql.SQL("mirror.{}").format(sql.Identifier(column.name))) for column in schema.columns)
-    wanted, gone = db.execute(
+    gone = db.execute(
         sql.SQL(
             """with going as (select {going} as row, -net as net, row_number() over () as id
                                   from {staged} where net < 0),
                     found as (select mirror.ctid, {held} as row from {mirror} as mirror),
                     chosen as (select found.ctid, going.net, row_number() over (partition by going.id) as copy
-                                 from found join going using (row)),
-                    gone as (delete from {mirror} as mirror using chosen
-                              where mirror.ctid = chosen.ctid and chosen.copy <= chosen.net returning 1)
-               select (select coalesce(sum(net), 0) from going), (select count(*) from gone)"""
+                                 from found join going using (row))
+               delete from {mirror} as mirror using chosen
+                where mirror.ctid = chosen.ctid and chosen.copy <= chosen.net"""
         ).format(going=same(staged.values("row")), staged=staged.table, held=held, mirror=mirror)
-    ).fetchone() or (0, 0)
+    ).rowcount
     if gone != wanted:
         raise TableFailed(schema.name, PartialRow(f"{wanted} rows were to go, {gone} were found."))
-    db.execute(
-        sql.SQL("insert into {} ({}) select {} from {} cross join generate_series(1, net) where net > 0").format(
-            mirror, _names(schema.columns), _list(value for _, value in staged.values("row")), staged.table
-        )
-    )
 
 
 def _at(schema: TableSchema, struct: str) -> sql.Composable:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 
-from apply_spark.config import DestinationConfig
-from apply_spark.destination import Connector, Destination
+from apply_spark.config import DestinationConfig, Mode
+from apply_spark.destination import APPENDED_MODES, Connector, Destination
 from apply_spark.errors import DestinationNotInstalled
 from schemas.errors import ConfigError
 from schemas.identifiers import DestinationName
@@ -33,6 +33,7 @@ def make_destination(name: DestinationName, config: DestinationConfig) -> Destin
         if hints:
             raise ConfigError("; ".join([error.reason, *hints]), solution=error.solution) from None
         raise
+    _require_mode(name, config, destination)
     return destination
 
 
@@ -42,6 +43,16 @@ def connector(name: DestinationName, config: DestinationConfig) -> Connector | N
     with _told(entry):
         needed: Connector | None = getattr(entry.load(), "connector", None)
     return needed
+
+
+def _require_mode(name: DestinationName, config: DestinationConfig, destination: Destination) -> None:
+    modes: frozenset[Mode] = getattr(destination, "modes", APPENDED_MODES)
+    if config.mode not in modes:
+        known = ", ".join(mode.value for mode in Mode if mode in modes)
+        raise ConfigError(
+            f'destinations.{name}.mode is "{config.mode.value}", which type "{config.type}" does not have.',
+            solution=f"Use one of: {known}; or another type of destination.",
+        )
 
 
 def _entry(name: DestinationName, config: DestinationConfig) -> EntryPoint:

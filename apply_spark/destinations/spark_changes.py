@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
 from apply_spark.destination import TableChanges
+from apply_spark.destinations.spark_ending import Ended
 from apply_spark.destinations.spark_mirror import How, Mirror, Ready
 from apply_spark.destinations.spark_types import converted, misfit, quoted, spark_type
 from apply_spark.errors import NotHeld, PartialRow, TableFailed
@@ -53,16 +54,18 @@ def changed(changes: TableChanges, rows: DataFrame, mirror: Mirror, shape: Table
     ]
     if not shape.key:
         return _bag(changes, rows.select("net", *values), mirror, shape)
+    ended = Ended(changes.ending, seen(mirror, shape), shape) if changes.ending is not None else None
     if changes.partial:
         names = [None if source is None else avro_name(source.name) for _, source in origins]
         base = [converted(column, "base").alias(f"b{place}") for place, column in enumerate(changes.schema.key)]
-        there = seen(mirror, shape).where("false") if changes.truncate else seen(mirror, shape)
+        there = ended.rows() if ended is not None else seen(mirror, shape)
+        there = there.where("false") if changes.truncate else there
         staged = _filled(shape, rows.select("deleted", "missing", *values, *base), names, there)
     else:
         staged = rows.select(F.col("deleted").alias("gone"), *values)
     if changes.truncate:
         return Ready(shape, How.OVERWRITE, staged.where("not gone").drop("gone"))
-    return Ready(shape, How.UPSERT, staged)
+    return Ready(shape, How.UPSERT, staged if ended is None else staged.unionByName(ended.besides(staged)))
 
 
 def origin(column: SourceColumn, schema: TableSchema) -> SourceColumn | None:

@@ -19,7 +19,7 @@ from tests.support.builders import INT8, a_column, a_table
 FLOAT8 = 701
 TABLE = a_table(a_column("note"), a_column("id", INT8, key=True), a_column("sub id", key=True))
 IMAGE = pa.struct([("note", pa.string()), ("id", pa.int64()), ("sub_x20_id", pa.string())])
-SOURCE = pa.struct([("commit_lsn", pa.int64()), ("ordinal", pa.int64()), ("epoch", pa.int64())])
+SOURCE = pa.struct([("commit_lsn", pa.int64()), ("ordinal", pa.int64()), ("epoch", pa.int64()), ("ts_us", pa.int64())])
 
 
 class Change(NamedTuple):
@@ -48,7 +48,7 @@ def _struct(change: Change) -> dict[str, Any]:
     return {
         "before": {"note": None} | key if gone or change.moved else None,
         "after": None if gone or change.op == "t" else {"note": change.note} | key,
-        "source": {"commit_lsn": change.lsn, "ordinal": change.ordinal, "epoch": change.epoch},
+        "source": {"commit_lsn": change.lsn, "ordinal": change.ordinal, "epoch": change.epoch, "ts_us": 5},
         "op": change.op,
         "unchanged": list(change.unchanged),
     }

@@ -55,6 +55,7 @@ def test_salt_and_rules_may_come_from_the_environment(tmp_path: Path) -> None:
         ('rename = { "public.orders" = "sales" }', "must both be schemas, or both be schema.table"),
         ('rename = { "public" = "penstock" }', "penstock's own"),
         ('on_new_shape = "stop"', "must be 'evolve', 'freeze' or 'ignore'"),
+        ('mode = "soft-delete"', "must be 'mirror', 'soft_delete', 'history' or 'log'"),
         ('salt = ""', "destinations.lake.salt"),
     ],
 )
@@ -70,3 +71,15 @@ def test_a_key_that_nobody_knows_is_refused_with_the_one_that_was_meant() -> Non
 
     with pytest.raises(ConfigError, match=r"colums: did you mean columns\?"):
         make_destination(LAKE, config)
+
+
+@pytest.mark.parametrize(("kind", "mode"), [("stdout", "history"), ("parquet", "log")])
+def test_a_mode_that_the_type_does_not_have_is_refused_with_those_that_it_has(kind: str, mode: str) -> None:
+    options = {"path": "x"} if kind == "parquet" else {}
+    config = DestinationConfig.model_validate({"type": kind, "mode": mode, **options})
+
+    with pytest.raises(ConfigError) as refused:
+        make_destination(LAKE, config)
+
+    assert f'destinations.lake.mode is "{mode}"' in refused.value.reason
+    assert refused.value.solution.startswith("Use one of: mirror")

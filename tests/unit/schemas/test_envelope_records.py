@@ -23,6 +23,7 @@ SOURCE = {
     "connector": "postgresql",
     "name": "shop",
     "ts_ms": 1,
+    "ts_us": 1001,
     "snapshot": "false",
     "db": "shop",
     "schema": "public",
@@ -114,7 +115,7 @@ def test_only_what_avro_forbids_and_what_looks_like_an_escape_is_escaped(name: s
     assert avro_name(name) == escaped
 
 
-def test_a_record_is_read_with_its_rows_its_position_and_what_is_unchanged() -> None:
+def test_a_record_is_read_with_its_rows_its_position_its_time_and_what_is_unchanged() -> None:
     change = {
         "before": None,
         "after": {"id": 1, "note": None},
@@ -129,7 +130,7 @@ def test_a_record_is_read_with_its_rows_its_position_and_what_is_unchanged() -> 
     assert read == {
         "before": None,
         "after": {"id": 1, "note": None},
-        "source": {"commit_lsn": 2**63 - 1, "ordinal": 7, "epoch": 3},
+        "source": {"commit_lsn": 2**63 - 1, "ordinal": 7, "epoch": 3, "ts_us": 1001},
         "op": "u",
         "unchanged": ["note"],
     }
