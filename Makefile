@@ -8,7 +8,7 @@ RESULT := $(RESULT)
 # A run starts hundreds of processes; without bytecode each compiles what it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo build-kernel test prepared checks lint types imports test-unit test-unit-reference test-model-quick test-model test-destinations integration integration-spark integration-capture integration-alone test-matrix test-resume test-large fuzz bench bench-quick format clean
+.PHONY: demo build-kernel test prepared checks lint types imports test-unit test-unit-reference test-model-quick test-model test-destinations integration integration-spark integration-capture integration-alone test-matrix test-resume test-failpoints test-large fuzz bench bench-quick format clean
 
 $(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/*.pyx capture/transcode/*.pyx capture/transcode/*.pxd apply_spark/*.pyx apply_spark/*.pxd)
 	$(PYTHON) -m venv $(VENV)
@@ -93,6 +93,10 @@ test-matrix: $(VENV)/.installed
 # Ten kills of capture during a copy of two million rows; `make test` does two on 200,000. PENSTOCK_TEST_SEED repeats a run.
 test-resume: $(VENV)/.installed
 	PENSTOCK_TEST_RESUME_ROWS=2000000 PENSTOCK_TEST_RESUME_KILLS=10 $(BIN)/pytest -s --timeout 1200 tests/chaos/test_resumed_copies.py -k again_and_again
+
+# Everything that can go wrong at every failpoint, at every destination; `make test` does one thing at each, at two destinations.
+test-failpoints: prepared
+	PENSTOCK_TEST_WALK=whole $(BIN)/pytest -s --timeout 1800 tests/chaos/test_failpoints_of_capture.py tests/chaos/test_failpoints_of_apply.py
 
 # A transaction of ten million rows, and a row of 200 MB; `make test` has 300,000 rows, and 80 MB.
 test-large: $(VENV)/.installed

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 from apply_spark.progress import Progress
 from schemas.connections import KafkaConfig
+from schemas.failpoints import failpoint
 from schemas.feedback import Feedback
 from schemas.identifiers import DestinationName
 from stores.kafka_log import durable_producer
@@ -29,7 +31,10 @@ class FeedbackSender:
             applied_at=time.time_ns() // 1000,
             tables=tuple(table.report() for table in progress.tables.values()),
         )
-        self._producer.produce(self._topic, feedback.encode(), self._destination.encode())
+        with suppress(BufferError):  # Kafka takes nothing just now: the next record tells more
+            failpoint("feedback.sending", BufferError)
+            self._producer.produce(self._topic, feedback.encode(), self._destination.encode())
+            failpoint("feedback.sent", BufferError)
         self._producer.poll(0)
 
     def close(self) -> None:

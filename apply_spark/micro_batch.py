@@ -24,7 +24,7 @@ from apply_spark.commands import CommandRefused, commanded
 from apply_spark.config import ApplyTuning
 from apply_spark.copies import CopyReader, upserts
 from apply_spark.destination import Alteration, Batch, Destination
-from apply_spark.errors import AnotherShape, RowsMissing, TableFailed
+from apply_spark.errors import AnotherShape, DestinationAway, RowsMissing, TableFailed
 from apply_spark.feedback import FeedbackSender, NoFeedback
 from apply_spark.intervals import Budget, Interval, accepted, advanced, cut, intervals, is_gap
 from apply_spark.markers import marked
@@ -137,7 +137,7 @@ class Applier:
                 with _told_where(interval), self._parts.reader.changes(interval, moving) as changes:
                     if changes or altered:
                         self._destination.write_events(Batch(changes, after, altered))
-                        failpoint("apply.committed")
+                        failpoint("apply.committed", DestinationAway)
                         self._saved_at = time.monotonic()
                     else:
                         self._save_if_due(after)
@@ -175,8 +175,13 @@ class Applier:
         """An interval without rows is stored with the next that has some, or after a while, or if a phase changed."""
         changed = self.progress is None or _phases(after) != _phases(self.progress)
         if changed or time.monotonic() - self._saved_at >= self._parts.tuning.progress_interval.total_seconds():
-            self._destination.save_progress(after)
-            self._saved_at = time.monotonic()
+            self._save(after)
+
+    def _save(self, progress: Progress) -> None:
+        failpoint("apply.progress_saving", DestinationAway)
+        self._destination.save_progress(progress)
+        failpoint("apply.progress_saved", DestinationAway)
+        self._saved_at = time.monotonic()
 
     def _reached(self, progress: Progress) -> None:
         self.progress = progress
@@ -211,12 +216,13 @@ class Applier:
         if command is None:
             self.progress = after
             return
+        failpoint("apply.command_obeying", DestinationAway)
         try:
             after = commanded(after, command)
         except CommandRefused as refused:
             log.warning("command refused", table=str(command.table), error=refused.reason, solution=refused.solution)
-        self._destination.save_progress(after)
-        self._saved_at = time.monotonic()
+        self._save(after)
+        failpoint("apply.command_obeyed", DestinationAway)
         self._reached(after)
 
     # Tables that are not level with the destination.
@@ -232,7 +238,7 @@ class Applier:
                 piece()
             except TableFailed as error:
                 stopped = self._held(progress.with_tables(*error.written), error.table, error)
-                self._destination.save_progress(stopped)
+                self._save(stopped)
                 self._reached(stopped)
             if interrupted():
                 return
@@ -277,14 +283,16 @@ class Applier:
             table = self._begun(table)
             progress = progress.with_tables(table)
             self._destination.drop_table_for_copy(self._parts.shape(shape_of_mirror(table)), progress)
+            failpoint("apply.copy_begun", DestinationAway)
             self._reached(progress)
         if table.copy_offset == table.copy_end:
             after = self._copied(progress, table, table.copy_offset, table.copied)
-            self._destination.save_progress(after)
+            self._save(after)
         else:
             with self._parts.copies.piece(table, self._piece(table)) as (rows, end):
                 after = self._copied(progress, table, end, table.copied + rows.num_rows)
                 self._write_copied(table, rows, after)
+                failpoint("apply.copy_written", DestinationAway)
                 COPIED_ROWS.labels(self._destination.name).inc(rows.num_rows)
         self._reached(after)
 
@@ -320,7 +328,7 @@ class Applier:
         if interval is None:
             done = [replace(table, phase=SyncDone(table.lsn), log_offset=progress.log_offset) for table in tables]
             after = progress.with_tables(*done).levelled()
-            self._destination.save_progress(after)
+            self._save(after)
             self._reached(after)
             return
         for table in tables:
@@ -337,8 +345,9 @@ class Applier:
         with _told_where(interval), self._parts.reader.changes(interval, tables) as changes:
             if changes or altered:
                 self._destination.write_events(Batch(changes, after, altered))
+                failpoint("apply.catch_up_written", DestinationAway)
             else:
-                self._destination.save_progress(after)
+                self._save(after)
         self._reached(after)
 
     def _missed(self, progress: Progress, table: TableProgress) -> Iterator[Interval]:

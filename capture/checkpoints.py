@@ -21,6 +21,7 @@ from schemas.checkpoint import COMPLETES, Checkpoint, Marker, Moved
 from schemas.connections import KafkaConfig
 from schemas.epochs import EpochRule
 from schemas.errors import LogError
+from schemas.failpoints import failpoint
 from schemas.identifiers import Epoch, LogId
 from schemas.lsn import NOWHERE, Lsn
 from stores.kafka_log import BrokerUnreachable, KafkaLog, durable_producer, log_error
@@ -122,7 +123,9 @@ class CheckpointWriter:
         """Ends all epochs before this one. What they left above their last checkpoint is in nobody's window."""
         self.lsn, self.commit_ts = lsn, commit_ts
         self._ends = self._measure(topics)
+        failpoint("checkpoint.opening", BrokerUnreachable)
         self._write(Checkpoint(self._log_id, self._epoch, True, lsn, lsn, commit_ts, _now(), (), self._ends, control))
+        failpoint("checkpoint.opened", BrokerUnreachable)
 
     def cut(
         self,
@@ -142,12 +145,14 @@ class CheckpointWriter:
         self._written += 1
         if self._written % _FULL_ENDS_EVERY == 0:
             ends = self._ends
+        failpoint("checkpoint.writing", BrokerUnreachable)
         self._write(
             Checkpoint(
                 self._log_id, self._epoch, False, self.lsn, lsn, commit_ts, _now(), moved, ends, control, markers
             ),
             COMPLETES if completes else None,
         )
+        failpoint("checkpoint.written", BrokerUnreachable)
         self.lsn = lsn
 
     def _measure(self, topics: set[str]) -> dict[str, tuple[int, ...]]:

@@ -18,8 +18,9 @@ from capture.transcode.choose import chosen_path
 from capture.transcode.contract import Records
 from schemas.connections import KafkaConfig
 from schemas.errors import LogError
+from schemas.failpoints import failpoint
 from schemas.pg_types.pg_type import ValueNotCarried
-from stores.kafka_log import MEET_SECONDS, durable_settings, log_error
+from stores.kafka_log import MEET_SECONDS, BrokerUnreachable, durable_settings, log_error
 
 _SLICE_SECONDS = 0.002
 _SLICES_BETWEEN_WARNINGS = 5000
@@ -63,14 +64,17 @@ class BoundedProducer:
         if self._sent + needed > self._memory:
             self.flush()
         self._sent += needed
+        failpoint("producer.sending", BrokerUnreachable)
         try:
             self._sender.send(topic, records)
         except KafkaException as error:
             raise self._refusal(error.args[0], topic, records) from error
+        failpoint("producer.sent", BrokerUnreachable)
         self.poll()
 
     def flush(self) -> None:
         """Returns when Kafka has every record that was sent; raises if it refused one."""
+        failpoint("producer.flushing", BrokerUnreachable)
         waited = 0
         while len(self._sender) > 0:
             self._sender.flush(_SLICE_SECONDS)
@@ -83,6 +87,7 @@ class BoundedProducer:
                 )
         self._sent = 0
         self.poll()
+        failpoint("producer.flushed", BrokerUnreachable)
 
     def poll(self) -> None:
         self._sender.poll()

@@ -25,6 +25,7 @@ from capture.pgoutput.stream import Frame, StatusUpdate, decode_frame, encode_st
 from capture.stream_wire import stream_wire
 from capture.transcode.contract import Pump
 from capture.wire import Inbox, wire_of
+from schemas.failpoints import failpoint
 from schemas.identifiers import SlotName
 from schemas.lsn import Lsn
 
@@ -190,7 +191,9 @@ class ReplicationConnection:
         """Sends a standby status update: WAL before `flushed` may go."""
         update = StatusUpdate(flushed, flushed, flushed, time.time_ns() // 1000, ask_for_reply)
         try:
+            failpoint("status.reporting", psycopg.OperationalError)
             self._wire.send(encode_status_update(update))
+            failpoint("status.reported", psycopg.OperationalError)
         except psycopg.Error as error:
             raise source_error(error, "reporting status") from error
 

@@ -15,6 +15,7 @@ from capture.errors import SlotInUse, SlotLost, SourceUnreachable
 from capture.identity import Server, identify, judge_source
 from capture.replication_connection import ReplicationConnection
 from capture.waiting import waiting_reporter
+from schemas.failpoints import failpoint
 from schemas.identifiers import SlotName, slot_name
 from schemas.lsn import Lsn
 from stores.state import SourceIdentity
@@ -149,7 +150,9 @@ def take_slot(
         slot, last, anew = None, None, True
     if slot is None:
         log.info("creating the slot", slot=name)
+        failpoint("slot.creating", SourceUnreachable)
         start = connection.create_slot(name, config.source.failover, stop, waiting_reporter(session))
+        failpoint("slot.created", SourceUnreachable)
     else:
         start = slot.confirmed_lsn if last is None else last
     for attempt in stamina.retry_context(on=SlotInUse, attempts=_START_ATTEMPTS, timeout=30.0, wait_max=1.0):

@@ -53,9 +53,11 @@ from capture.transcode.updates import InPlace, Move, settle
 from schemas.checkpoint import CopyStarted, Marker, Moved, SchemaChanged, TableErrored
 from schemas.control import CaptureCommand, Resync, SwitchPolicy
 from schemas.envelope import Op
+from schemas.failpoints import failpoint
 from schemas.identifiers import TableName
 from schemas.lsn import Lsn, Position
 from schemas.pg_types.pg_type import ValueNotCarried
+from stores.errors import StoreUnreachable
 
 _READ_SECONDS = 0.1
 _LOOK_SECONDS = 0.01
@@ -163,7 +165,9 @@ class Stream:
                 self._pump.full = 0  # cut at the next commit
         else:
             for command in self._control.new():
+                failpoint("command.obeying", StoreUnreachable)
                 self._do(command)
+                failpoint("command.obeyed", StoreUnreachable)
             self._cut_if_due(now)
         if self._acknowledgement.update(self._writer.lsn, max(Lsn(self._pump.safe), self._watch.end)):
             self._pulse.report()

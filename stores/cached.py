@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeAlias
 
+from schemas.failpoints import failpoint
 from schemas.identifiers import TableName
 from schemas.lsn import Lsn
 from schemas.phases import Catchup, ForbiddenTransition, Init, Phase, SyncWait, advance, is_stored
@@ -22,6 +23,7 @@ from stores.errors import (
     SchemaVersionConflict,
     StoreClosed,
     StoreTaken,
+    StoreUnreachable,
     StoreUnreadable,
 )
 from stores.relations import (
@@ -326,6 +328,9 @@ class CachedStore:
                             raise StoreTaken("Another process has written to the store, or claimed it, since we did.")
                         self._rows.save(draft.changes, draft.next_revision)
                         self._claimed = draft.next_revision if self._claimed is not None else None
+                        failpoint("store.saving", StoreUnreachable)
+                if draft.changes:
+                    failpoint("store.saved", StoreUnreachable)
             except BaseException:
                 self._view = None
                 raise

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 
 from schemas.connections import KafkaConfig
 from schemas.errors import LogError, Retry
+from schemas.failpoints import failpoint
 
 _POLL_SECONDS = 0.5
 MEET_SECONDS = 2.0
@@ -182,8 +183,10 @@ class KafkaLog:
             future.result(self._patience)
         except KafkaException as error:
             raise log_error(error.args[0], f"creating the topic {topic}") from error
+        failpoint("topic.created", BrokerUnreachable)
 
     def _creating(self, topics: Iterable[str], kind: TopicKind) -> dict[str, Future[None]]:
+        failpoint("topic.creating", BrokerUnreachable)
         settings = {"max.message.bytes": str(int(self._config.max_record))}
         match kind:
             case TopicKind.RECORDS:

@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 
 from schemas.connections import KafkaConfig
 from schemas.errors import LogError
+from schemas.failpoints import failpoint
 from schemas.identifiers import SchemaId, TableId
 from schemas.registered import registered
 from schemas.table import TableSchema
@@ -106,6 +107,8 @@ class SchemaTopic:
     def _write(self, schema: SchemaId, content: dict[str, Any]) -> None:
         if self._producer is None:  # kept: to make one takes longer than to write many schemas
             self._producer = durable_producer(self._config, {"message.max.bytes": int(self._config.max_record)})
+        failpoint("schema.registering", BrokerUnreachable)
         self._producer.produce(self._topic, key=str(schema), value=json.dumps(content).encode())
         if self._producer.flush(self._config.patience.total_seconds()) > 0:
             raise BrokerUnreachable(f"No Kafka broker took a schema on {self._topic}.")
+        failpoint("schema.registered", BrokerUnreachable)

@@ -52,7 +52,7 @@ from apply_spark.destinations.clickhouse_rows import (
     make_staged,
 )
 from apply_spark.destinations.clickhouse_state import Mirror, Pending, State, States, new_mirror
-from apply_spark.errors import DestinationInUse, DestinationTaken, NotHeld, TableFailed
+from apply_spark.errors import DestinationAway, DestinationInUse, DestinationTaken, NotHeld, TableFailed
 from apply_spark.progress import Progress, TableProgress
 from apply_spark.rows import Rows
 from schemas.failpoints import failpoint
@@ -122,7 +122,7 @@ class ClickHouseDestination:
         with refusals(schema.name):
             mirror = self._made(schema)
             self._commit(replace(self._settled(progress), mirrors={**self._state.mirrors, schema.name: mirror}))
-            failpoint("clickhouse.exchanging")
+            failpoint("clickhouse.exchanging", OSError)
             make_view(self._client, self._names, mirror)
         if old is not None:
             self._drop(old.storage)
@@ -136,7 +136,7 @@ class ClickHouseDestination:
             scratch.append(self._names.temporary("loaded", target.version, 0))
             if load(target, rows.arrow(), scratch[0]):
                 insert_whole(target, scratch[0], target.mirror.storage)
-        failpoint("clickhouse.copied")
+        failpoint("clickhouse.copied", DestinationAway)
         self._commit(self._settled(progress))
 
     def write_events(self, batch: Batch) -> None:
@@ -149,14 +149,14 @@ class ClickHouseDestination:
                 with refusals(table):
                     mirrors[table], staged = self._staged(changes, mirrors.get(table), number, scratch)
                 pending += staged
-            failpoint("clickhouse.staged")
+            failpoint("clickhouse.staged", DestinationAway)
             held = before.progress.tables if before.progress is not None else {}
             known = tuple(held[each.table] for each in pending if each.table in held)
             # From here on only the record says what is needed: that nobody answered does not mean that it was not made.
             needed = {*(each.staged for each in pending), *(mirror.storage for mirror in mirrors.values())}
             scratch[:] = [name for name in scratch if name not in needed]
             self._commit(State(batch.progress, mirrors, tuple(pending), known))
-        failpoint("clickhouse.decided")
+        failpoint("clickhouse.decided", DestinationAway)
         self._do(batch, before)
 
     def save_progress(self, progress: Progress) -> None:
@@ -211,7 +211,9 @@ class ClickHouseDestination:
 
     def _commit(self, state: State) -> None:
         with told(self.name):
+            failpoint("clickhouse.recording", OSError)
             self._states.add(self._version + 1, state)
+            failpoint("clickhouse.recorded", OSError)
         self._version += 1
         self._state = state
 
@@ -226,7 +228,7 @@ class ClickHouseDestination:
                         make_view(self._client, self._names, mirror)
                     for each in staged:
                         carry_over(self._client, self._names, mirror, each.staged)
-                        failpoint("clickhouse.carried")
+                        failpoint("clickhouse.carried", OSError)
                         self._drop(each.staged)
             except TableFailed as error:
                 failures.append(error)

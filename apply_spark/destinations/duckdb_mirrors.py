@@ -24,7 +24,7 @@ from apply_spark.destinations.duckdb_alter import alter, set_columns
 from apply_spark.destinations.duckdb_beside import beside, copies_beside, put_in_place, refuse_names_of_copies
 from apply_spark.destinations.duckdb_refusals import REFUSED, refusals, unheld_value
 from apply_spark.destinations.duckdb_types import converted, converted_row, duckdb_type, quoted
-from apply_spark.errors import DestinationLocked, DestinationTaken, PartialRow, TableFailed
+from apply_spark.errors import DestinationAway, DestinationLocked, DestinationTaken, PartialRow, TableFailed
 from apply_spark.progress import Progress
 from apply_spark.rows import Rows
 from schemas.envelope import avro_name
@@ -113,8 +113,10 @@ class DuckDbMirrors:
             refuse_unheld_names(alteration.after, batch.progress)
         with self._writing(batch.progress) as db:
             for alteration in batch.altered:
+                failpoint("duckdb.altering", duckdb.IOException)
                 with refusals(alteration.after):
                     alter(db, self._target(alteration.after), alteration)
+                failpoint("duckdb.altered", duckdb.IOException)
             for changes, arrow in zip(batch.tables, arrows, strict=True):
                 with refusals(changes.schema):
                     self._write_table(db, changes, arrow)
@@ -158,7 +160,7 @@ class DuckDbMirrors:
         same_key = " and ".join(f"t.{quoted(c.name)} = {converted(c, 's.key')}" for c in schema.key)
         with self._batch(db, schema, arrow):
             db.execute(f"delete from {target} t using batch s where {same_key}")
-            failpoint("duckdb.deleted")
+            failpoint("duckdb.deleted", duckdb.IOException)
             db.execute(f"insert into {target} select {converted_row(schema)} from batch where not deleted")
 
     def _write_partial(self, db: duckdb.DuckDBPyConnection, schema: TableSchema, arrow: pa.Table) -> None:
@@ -172,7 +174,7 @@ class DuckDbMirrors:
         self._fill_missing(db, schema)
         same_key = " and ".join(f"t.{quoted(c.name)} = s.k{index}" for index, c in enumerate(schema.key))
         db.execute(f"delete from {target} t using staged s where {same_key}")
-        failpoint("duckdb.deleted")
+        failpoint("duckdb.deleted", duckdb.IOException)
         db.execute(f"insert into {target} select {_staged_columns(schema)} from staged where not deleted")
 
     def _fill_missing(self, db: duckdb.DuckDBPyConnection, schema: TableSchema) -> None:
@@ -247,6 +249,7 @@ class DuckDbMirrors:
     def _writing(self, progress: Progress) -> Iterator[duckdb.DuckDBPyConnection]:
         """A transaction that begins with compare-and-set and ends with the progress."""
         head, tables = progress.stored()
+        failpoint("duckdb.beginning", DestinationAway)
         with self._transaction() as db:
             db.execute(
                 f"""update {self._own}.destination
@@ -265,8 +268,11 @@ class DuckDbMirrors:
             )
             known = {*progress.tables, *(TableName(*table) for table in before)}
             self._copies = copies_beside(db, self._catalog) & known
+            failpoint("duckdb.progress_written", duckdb.IOException)
             yield db
             put_in_place(db, self._catalog, self._copies, progress)
+            failpoint("duckdb.committing", duckdb.IOException)
+        failpoint("duckdb.committed", DestinationAway)
         self._version += 1
 
     @contextmanager
@@ -277,6 +283,11 @@ class DuckDbMirrors:
             db.execute("begin")
             yield db
             self._commit(db)
+        except duckdb.OperationalError as error:
+            raise DestinationAway(
+                f"DuckDB cannot write destination {self.name} ({type(error).__name__}).",
+                solution="Check its disk (room, rights) and the memory of the host; then start apply again.",
+            ) from None
         finally:
             db.close()
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
 from apply_spark.destination import ALL_MODES, Alteration, Batch, Ending, TableChanges
-from apply_spark.errors import DestinationInUse, PartialRow, TableFailed
+from apply_spark.errors import DestinationAway, DestinationInUse, PartialRow, TableFailed
 from apply_spark.progress import Progress
 from apply_spark.reshape import default, plain_default
 from apply_spark.rows import Rows
 from schemas.envelope import avro_name
+from schemas.failpoints import failpoint
 from schemas.identifiers import DestinationName, TableName
 from schemas.phases import Ready
 from schemas.settings import checked
@@ -63,42 +65,50 @@ class MemoryDestination:
         return [tuple(row[field] for field in fields) for row in self._keyed[table].values()]
 
     def drop_table_for_copy(self, schema: TableSchema, progress: Progress) -> None:
-        if schema.name in self._schemas:
-            self._before[schema.name] = self.rows(schema.name)
-        self._schemas[schema.name] = schema
-        self._keyed.pop(schema.name, None)
-        self._bags.pop(schema.name, None)
-        if schema.key:
-            self._keyed[schema.name] = {}
-        else:
-            self._bags[schema.name] = Counter()
-        self.save_progress(progress)
+        with self._writing(progress):
+            if schema.name in self._schemas:
+                self._before[schema.name] = self.rows(schema.name)
+            self._schemas[schema.name] = schema
+            self._keyed.pop(schema.name, None)
+            self._bags.pop(schema.name, None)
+            if schema.key:
+                self._keyed[schema.name] = {}
+            else:
+                self._bags[schema.name] = Counter()
 
     def write_table_rows(self, schema: TableSchema, rows: Rows, progress: Progress) -> None:
-        for copied in _events(rows):
-            self._insert(schema, copied["row"])
-        self.save_progress(progress)
+        with self._writing(progress):
+            for copied in _events(rows):
+                self._insert(schema, copied["row"])
 
     def write_events(self, batch: Batch) -> None:
-        before = (
-            {name: dict(rows) for name, rows in self._keyed.items()},
-            {n: Counter(b) for n, b in self._bags.items()},
-            dict(self._schemas),
-        )
-        try:
+        with self._writing(batch.progress):
             for alteration in batch.altered:
+                failpoint("memory.altering", DestinationAway)
                 self._alter(alteration)
+                failpoint("memory.altered", DestinationAway)
             for changes in batch.tables:
                 self._write(changes)
-        except BaseException:
-            self._keyed, self._bags, self._schemas = before
-            raise
-        self.save_progress(batch.progress)
 
     def save_progress(self, progress: Progress) -> None:
+        with self._writing(progress):
+            pass
+
+    @contextmanager
+    def _writing(self, progress: Progress) -> Iterator[None]:
+        """Rows and progress, or nothing."""
+        rows = {name: dict(rows) for name, rows in self._keyed.items()}
+        before = rows, {n: Counter(b) for n, b in self._bags.items()}, dict(self._schemas), dict(self._before)
+        try:
+            yield
+            failpoint("memory.committing", DestinationAway)
+        except BaseException:
+            self._keyed, self._bags, self._schemas, self._before = before
+            raise
         self._progress = progress
         held = {name for name, table in progress.tables.items() if not isinstance(table.phase, Ready)}
         self._before = {name: rows for name, rows in self._before.items() if name in held}
+        failpoint("memory.committed", DestinationAway)
 
     def _alter(self, alteration: Alteration) -> None:
         """Every row anew, in the columns of the new shape."""

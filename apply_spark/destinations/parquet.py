@@ -105,7 +105,7 @@ class ParquetDestination:
         for changes in batch.tables:
             rows = changes.rows.arrow()
             entries += self._written(changes.schema, rows, batch.progress, changes)
-            failpoint("parquet.written")
+            failpoint("parquet.written", DestinationAway)
         self._add(entries, batch.progress)
 
     def save_progress(self, progress: Progress) -> None:
@@ -138,7 +138,7 @@ class ParquetDestination:
                 pq.write_table(table, file, compression="zstd")
                 file.flush()
                 os.fsync(file.fileno())
-            failpoint("parquet.renaming")
+            failpoint("parquet.renaming", OSError)
             written.replace(target)
             sync_folder(target.parent)
         except OSError as error:
@@ -148,7 +148,9 @@ class ParquetDestination:
         assert self._manifests is not None  # noqa: S101 -- startup comes first
         stored = None if progress is None else progress.stored()
         try:
+            failpoint("parquet.adding", OSError)
             self._manifests.add(self._number + 1, {"owner": self._owner, "tables": list(entries), "progress": stored})
+            failpoint("parquet.added", OSError)
         except OSError as error:
             raise _away(self._root, error) from error
         self._number += 1

@@ -122,14 +122,16 @@ class PostgresDestination:
             self._writing(batch.progress) as db,
         ):
             for alteration in batch.altered:
+                failpoint("postgres.altering", psycopg.OperationalError)
                 with refusals(alteration.after):
                     alter_mirror(db, alteration)
+                failpoint("postgres.altered", psycopg.OperationalError)
             for changes, staged in zip(batch.tables, all_staged, strict=True):
                 with refusals(changes.schema):
                     settle(db, staged)
                     with unheld_values(db, staged):
                         merge(db, changes, staged)
-                failpoint("postgres.merged")
+                failpoint("postgres.merged", psycopg.OperationalError)
 
     def save_progress(self, progress: Progress) -> None:
         with self._writing(progress):
@@ -140,7 +142,9 @@ class PostgresDestination:
         """The rows of each table in a staging table, written before the transaction that merges them."""
         with _told():
             try:
-                yield [self._stage(number, *each) for number, each in enumerate(tables)]
+                staged = [self._stage(number, *each) for number, each in enumerate(tables)]
+                failpoint("postgres.staged", psycopg.OperationalError)
+                yield staged
             finally:
                 with suppress(psycopg.Error):
                     self._drop_staged()
@@ -183,30 +187,37 @@ class PostgresDestination:
 
     @contextmanager
     def _writing(self, progress: Progress) -> Iterator[psycopg.Connection]:
-        """A transaction that begins with compare-and-set and ends with the progress."""
+        """A transaction that begins with compare-and-set and the progress."""
         db = self._connected
-        head, tables = progress.stored()
-        with _told(), db.transaction():
-            db.execute(_DURABLE)
-            changed = db.execute(
-                sql.SQL(
-                    """update {}.destination
-                          set version = version + 1, log_id = %s, lsn = %s, epoch = %s, log_offset = %s, commit_ts = %s
-                        where name = %s and owner = %s and version = %s"""
-                ).format(_OWN),
-                [*head, self.name, self._owner, self._version],
-            ).rowcount
-            if changed != 1:
-                raise DestinationTaken(f"Another apply has written to destination {self.name}.")
-            db.execute(sql.SQL("delete from {}.tables where destination = %s").format(_OWN), [self.name])
-            db.execute(
-                sql.SQL("insert into {}.tables select %s, * from unnest(%s::text[], %s::text[], %s::json[])").format(
-                    _OWN
-                ),
-                [self.name, *tables],
-            )
-            yield db
+        with _told():
+            failpoint("postgres.beginning", psycopg.OperationalError)
+            with db.transaction():
+                self._claim(db, progress)
+                failpoint("postgres.progress_written", psycopg.OperationalError)
+                yield db
+                failpoint("postgres.committing", psycopg.OperationalError)
+            failpoint("postgres.committed", psycopg.OperationalError)
         self._version += 1
+
+    def _claim(self, db: psycopg.Connection, progress: Progress) -> None:
+        """Compare-and-set of the owner and the version, and the progress of every table."""
+        head, tables = progress.stored()
+        db.execute(_DURABLE)
+        changed = db.execute(
+            sql.SQL(
+                """update {}.destination
+                      set version = version + 1, log_id = %s, lsn = %s, epoch = %s, log_offset = %s, commit_ts = %s
+                    where name = %s and owner = %s and version = %s"""
+            ).format(_OWN),
+            [*head, self.name, self._owner, self._version],
+        ).rowcount
+        if changed != 1:
+            raise DestinationTaken(f"Another apply has written to destination {self.name}.")
+        db.execute(sql.SQL("delete from {}.tables where destination = %s").format(_OWN), [self.name])
+        db.execute(
+            sql.SQL("insert into {}.tables select %s, * from unnest(%s::text[], %s::text[], %s::json[])").format(_OWN),
+            [self.name, *tables],
+        )
 
     def _taken(self) -> Progress | None:
         """The stored progress; from now on nobody writes who had the destination before."""

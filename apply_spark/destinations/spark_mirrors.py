@@ -151,7 +151,7 @@ class SparkMirrors:
                 raise
             written.append(progress.tables[ready.schema.name])
             self._progress = self._progress.with_tables(written[-1]) if self._progress is not None else None
-            failpoint(f"{self._tables.kind}.committed")
+            failpoint(f"{self._tables.kind}.committed", PySparkException)
         self._progress = progress
 
     def _planned(self, progress: Progress, *tables: TableName) -> Mark:
@@ -160,9 +160,10 @@ class SparkMirrors:
         number = self._last_place + 1
         before = self._progress if tables else None
         with self._told():
+            failpoint(f"{self._tables.kind}.planning", PySparkException)
             self._plans.add(number, Plan(self._owner, number, progress, before, tables))
+            failpoint(f"{self._tables.kind}.planned", PySparkException)
         self._last_place = number
-        failpoint(f"{self._tables.kind}.planned")
         return Mark(self._owner, number)
 
     def _made(self, schema: TableSchema, mark: Mark, committed: Callable[[Mirror], None]) -> None:
@@ -173,7 +174,9 @@ class SparkMirrors:
             for attempt in stamina.retry_context(on=self._tables.is_conflict, attempts=_ATTEMPTS):
                 with attempt:
                     try:
+                        failpoint(f"{self._tables.kind}.committing", PySparkException)
                         committed(mirror)
+                        failpoint(f"{self._tables.kind}.made", PySparkException)
                     except (Py4JJavaError, PySparkException):
                         if mirror.mark() != mark:
                             raise

@@ -17,10 +17,12 @@ from capture.table_sync.memory import CopyMemory
 from capture.table_sync.ranges import CopyRange, divide
 from capture.table_sync.resume import Interrupted, remembered, why_begin_again, why_lost
 from schemas.checkpoint import CopyStarted
+from schemas.failpoints import failpoint
 from schemas.identifiers import LogId
 from schemas.patterns import matching
 from schemas.topics import Topics
-from stores.kafka_log import KafkaLog, TopicExists
+from stores.errors import StoreUnreachable
+from stores.kafka_log import BrokerUnreachable, KafkaLog, TopicExists
 from stores.state import TableCopy
 
 log = structlog.get_logger(__name__)
@@ -84,10 +86,12 @@ class Beginnings:
     ) -> tuple[TableCopying, CopyStarted] | None:
         """The next generation, whose changes begin at `place`; None if its topic is already there."""
         ids, generation = self.registrar.schema_ids(table.schema), this_round.snapshot.lsn
+        failpoint("copy.beginning", BrokerUnreachable)
         try:
             topic = self.registrar.new_copy_topic(table.name, generation)
         except TopicExists:
             return None
+        failpoint("copy.topic_made", BrokerUnreachable)
         started = CopyStarted(
             table=table.name,
             schema_id=ids[0],
@@ -111,6 +115,7 @@ class Beginnings:
         )
         ranges = self.ranges(table)
         self.memory.begin(copy, remembered(table.name, generation, ranges))
+        failpoint("copy.begun", StoreUnreachable)
         log.info("table copy started", table=str(table.name), generation=str(generation), ranges=len(ranges))
         job = TableJob(table, ids, this_round.snapshot.id, generation, generation, topic)
         return TableCopying(job, this_round, ranges), started

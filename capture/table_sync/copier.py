@@ -23,9 +23,11 @@ from capture.table_sync.rows import copied_rows
 from capture.transcode.contract import TableTranscoder
 from capture.transcode.reference import snapshot_origin
 from capture.wire import wire_of
+from schemas.failpoints import failpoint
 from schemas.identifiers import SchemaId
 from schemas.lsn import Lsn
 from schemas.table import TableSchema
+from stores.kafka_log import BrokerUnreachable
 
 _REPORT_SECONDS = 0.5
 
@@ -83,6 +85,7 @@ def copy_range(
     origin = snapshot_origin(job.snapshot_lsn, time.time_ns() // 1000)
     origin.ordinal = part.first_ordinal
     command = copy_command(job.table, part).as_bytes(session)
+    failpoint("copy.range_starting", psycopg.OperationalError)
     size, next_report = 0, time.monotonic() + _REPORT_SECONDS
     for batch in copied_rows(wire_of(session.pgconn), command, source.transcoder, origin, source.alive):
         source.producer.send_batch(job.topic, batch)
@@ -93,7 +96,9 @@ def copy_range(
             next_report = time.monotonic() + _REPORT_SECONDS
         source.pace.take(batch.size)
     session.execute("commit")
+    failpoint("copy.range_sent", psycopg.OperationalError)
     source.producer.flush()
+    failpoint("copy.range_flushed", BrokerUnreachable)
     return Copied(origin.ordinal - part.first_ordinal, size, final=True)
 
 

@@ -15,6 +15,7 @@ from psycopg import sql
 from capture.errors import source_error
 from capture.replication_connection import ReplicationConnection, session_dsn
 from capture.waiting import waiting_reporter
+from schemas.failpoints import failpoint
 from schemas.identifiers import PipelineName, SlotName, slot_name
 from schemas.lsn import Lsn
 
@@ -31,10 +32,12 @@ class HeldSnapshot:
             raise source_error(error, "opening a session for a snapshot") from error
         try:
             with ReplicationConnection(dsn) as exporter:
+                failpoint("snapshot.taking", psycopg.OperationalError)
                 exported = exporter.create_exported_slot(slot, stop, waiting_reporter(self._session))
                 self._session.execute("begin transaction isolation level repeatable read")
                 self._session.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(exported.snapshot)))
                 row = self._session.execute("select pg_export_snapshot()").fetchone()
+                failpoint("snapshot.taken", psycopg.OperationalError)
         except psycopg.Error as error:
             self._session.close()
             raise source_error(error, "exporting a snapshot") from error

@@ -44,6 +44,7 @@ from schemas.identifiers import Epoch, LogId, TableName, slot_name
 from schemas.lsn import NOWHERE, Lsn, Position
 from schemas.phases import DataSync, Errored
 from schemas.topics import Topics
+from stores.errors import StoreUnreachable
 from stores.kafka_log import BrokerUnreachable, KafkaLog
 from stores.state import FinishedRange
 
@@ -125,11 +126,14 @@ class TableSync:
         for marker in markers:
             match marker:
                 case CopyStarted():
+                    failpoint("copy.start_written", StoreUnreachable)
                     self._memory.announced(marker)
+                    failpoint("copy.announced", StoreUnreachable)
                 case CopyFinished(table=table, rows=rows, bytes=size):
-                    failpoint("copy.finish_written")
+                    failpoint("copy.finish_written", StoreUnreachable)
                     if self._memory.finished(marker):
                         log.info("table copy finished", table=str(table), row_count=rows, byte_count=size)
+                    failpoint("copy.finished", StoreUnreachable)
                 case TableRemoved(table=table):
                     if self._memory.forget(table, self._removed.get(table)):
                         self._removed.pop(table, None)
@@ -330,8 +334,9 @@ class TableSync:
             return
         (range_,) = remembered(copy.name, copy.job.generation, [part])
         done = FinishedRange(copy.job.snapshot_lsn, copied.rows, copied.bytes, end)
+        failpoint("copy.range_remembering", StoreUnreachable)
         self._memory.range_finished(replace(range_, finished=done))
-        failpoint("copy.range_remembered")
+        failpoint("copy.range_remembered", StoreUnreachable)
 
     def _finish(self, whole: Whole) -> None:
         """A copy topic that was written in one attempt ends where its rows do. One of several may hold more: what

@@ -33,6 +33,7 @@ from tests.contract.destination_places import (
     upsert,
 )
 from tests.support.builders import INT8, a_column, a_table
+from tests.support.failpoints import at, crashed
 
 pytestmark = pytest.mark.further
 
@@ -65,31 +66,6 @@ def restarted(place: ClickHousePlace) -> Progress | None:
 
 def own_tables(place: ClickHousePlace) -> list[str]:
     return [name for (name,) in place.query("select name from system.tables where database = 'penstock' order by name")]
-
-
-class Crash(Exception):
-    """The process is gone; nothing after it happens."""
-
-
-def at(monkeypatch: pytest.MonkeyPatch, name: str, happens: Callable[[], None]) -> None:
-    """Something happens when apply comes to a failpoint for the first time."""
-    left = [name]
-
-    def failpoint(passed: str) -> None:
-        if passed in left:
-            left.remove(passed)
-            happens()
-
-    monkeypatch.setattr(clickhouse, "failpoint", failpoint)
-
-
-def crashed(monkeypatch: pytest.MonkeyPatch, name: str, doing: Callable[[], None]) -> None:
-    def crash() -> None:
-        raise Crash
-
-    at(monkeypatch, name, crash)
-    with pytest.raises(Crash):
-        doing()
 
 
 def two_tables(lake: ClickHouseDestination, spark: SparkSession) -> Progress:

@@ -11,7 +11,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from apply_spark.destination import Alteration, Batch
-from apply_spark.destinations import spark_mirrors
 from apply_spark.destinations.delta import DeltaDestination
 from apply_spark.errors import DestinationTaken, TableFailed
 from apply_spark.progress import Progress
@@ -36,6 +35,7 @@ from tests.contract.destination_places import (
 )
 from tests.contract.destination_types import ARRAYS_OF_SPARK, NUMERIC_10_2, OF_SPARK, Sample, a_table_of, from_kafka
 from tests.support.builders import INT8, a_column, a_table
+from tests.support.failpoints import at, crashed
 
 pytestmark = pytest.mark.further
 
@@ -69,34 +69,6 @@ def lake(place: DeltaPlace) -> Iterator[DeltaDestination]:
 
 def opened(place: DeltaPlace) -> DeltaDestination:
     return DeltaDestination(LAKE, {"path": str(place.path)})
-
-
-class Crash(Exception):
-    """The process is gone; nothing after it happens."""
-
-
-def at(monkeypatch: pytest.MonkeyPatch, name: str, happens: Callable[[], None], passes: int = 1) -> None:
-    """Something happens when apply comes to a failpoint for this time."""
-    left = [passes]
-
-    def failpoint(passed: str) -> None:
-        if passed == name:
-            left[0] -= 1
-            if left[0] == 0:
-                happens()
-
-    monkeypatch.setattr(spark_mirrors, "failpoint", failpoint)
-
-
-def crashed(monkeypatch: pytest.MonkeyPatch, name: str, lake: DeltaDestination, batch: Batch, passes: int = 1) -> None:
-    """The batch is written until apply comes to a failpoint, and no further."""
-
-    def crash() -> None:
-        raise Crash
-
-    at(monkeypatch, name, crash, passes)
-    with pytest.raises(Crash):
-        lake.write_events(batch)
 
 
 def shown(text: str) -> str:
@@ -180,7 +152,7 @@ def test_a_crash_between_the_commits_of_two_tables_leaves_one_of_them_ahead_and_
     place: DeltaPlace, lake: DeltaDestination, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, batch = two_tables(lake, spark), a_swap_and_a_removal(spark)
-    crashed(monkeypatch, "delta.committed", lake, batch)
+    crashed(monkeypatch, "delta.committed", lambda: lake.write_events(batch))
 
     again = opened(place)
     stored = again.startup()
@@ -200,7 +172,7 @@ def test_a_crash_before_the_first_commit_or_after_the_last_leaves_all_tables_on_
     before, batch = two_tables(lake, spark), a_swap_and_a_removal(spark)
     after_all = passed == "delta.committed"
 
-    crashed(monkeypatch, passed, lake, batch, passes=2 if after_all else 1)
+    crashed(monkeypatch, passed, lambda: lake.write_events(batch), passes=2 if after_all else 1)
 
     for _ in range(2):  # a start that ends at once changes nothing
         assert opened(place).startup() == (batch.progress if after_all else before)
@@ -264,7 +236,7 @@ def test_progress_survives_optimize_vacuum_and_the_end_of_the_history(
     place: DeltaPlace, lake: DeltaDestination, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, batch = two_tables(lake, spark), a_swap_and_a_removal(spark)
-    crashed(monkeypatch, "delta.committed", lake, batch)
+    crashed(monkeypatch, "delta.committed", lambda: lake.write_events(batch))
 
     spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")  # VACUUM makes 10,000 tasks
@@ -303,7 +275,8 @@ def test_rows_of_an_older_shape_go_to_a_mirror_that_a_crash_left_in_a_later_one(
     lake.save_progress(a_progress(50, first))
     lost = changes(spark, second, gone(1))
     whole = Batch((lost,), a_progress(90, second), (altered(first, second),))
-    crashed(monkeypatch, "delta.planned", lake, whole, passes=2)  # after the shape, before the rows
+    # After the shape, before the rows.
+    crashed(monkeypatch, "delta.planned", lambda: lake.write_events(whole), passes=2)
     assert sorted(place.rows(second)) == [(1, "a1", "b1", 7), (2, "a2", "b2", 7)]
 
     again = opened(place)

@@ -13,9 +13,10 @@ from pyspark.sql import SparkSession
 
 from apply_spark.destination import Batch
 from apply_spark.destinations.duckdb import DuckDbDestination
-from apply_spark.errors import DestinationInUse, DestinationLocked, DestinationTaken, TableFailed
+from apply_spark.errors import DestinationAway, DestinationInUse, DestinationLocked, DestinationTaken, TableFailed
 from destination_contract.alterations import altered
 from schemas.errors import ConfigError, DestinationError, Retry
+from schemas.failpoints import ARMED, armed
 from schemas.identifiers import DestinationName, TableName
 from schemas.pg_types.registry import TYPES
 from schemas.table import Column, TableSchema
@@ -373,3 +374,18 @@ def test_a_table_that_takes_on_a_name_that_duckdb_does_not_tell_apart_stops(
 
     with pytest.raises(TableFailed, match="upper and lower case"):
         lake.write_events(Batch((), a_progress(100, after), (altered(before, after),)))
+
+
+@pytest.mark.parametrize(("passed", "action", "stored"), [("committing", "error", 10), ("committed", "drop", 20)])
+def test_a_commit_that_fails_or_whose_answer_is_lost_is_told_and_the_next_start_knows_which_it_was(
+    place: DuckDbPlace, lake: DuckDbDestination, monkeypatch: pytest.MonkeyPatch, passed: str, action: str, stored: int
+) -> None:
+    lake.save_progress(a_progress(10, ORDERS))
+    monkeypatch.setitem(ARMED, f"duckdb.{passed}", armed(f"duckdb.{passed}", action))
+
+    with pytest.raises(DestinationAway) as caught:
+        lake.save_progress(a_progress(20, ORDERS))
+
+    assert caught.value.retry is Retry.TIMED
+    lake.shutdown()
+    assert place.opened().startup() == a_progress(stored, ORDERS)

@@ -10,7 +10,6 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from apply_spark.destinations import duckdb_mirrors
 from apply_spark.destinations.ducklake import DuckLakeDestination, load_extension
 from apply_spark.errors import DestinationAway, DestinationInUse, DestinationLocked, DestinationTaken
 from schemas.errors import DestinationError, Retry
@@ -28,6 +27,7 @@ from tests.contract.destination_places import (
     gone,
     upsert,
 )
+from tests.support.failpoints import at
 
 pytestmark = pytest.mark.further
 
@@ -130,10 +130,9 @@ def test_a_commit_that_meets_maintenance_is_refused_as_a_whole_and_the_batch_may
     lake.write_events(a_batch(changes(spark, ORDERS, gone(0)), lsn=90))
     batch = a_batch(changes(spark, ORDERS, upsert(1, "changed", 1), upsert(60, "changed", 60)))
 
-    with monkeypatch.context() as patched:
-        patched.setattr(duckdb_mirrors, "failpoint", lambda _: query(options, meanwhile))
-        with pytest.raises(DestinationLocked) as caught:
-            lake.write_events(batch)
+    at(monkeypatch, "duckdb.deleted", lambda: query(options, meanwhile))
+    with pytest.raises(DestinationLocked) as caught:
+        lake.write_events(batch)
     lake.write_events(batch)
 
     assert caught.value.retry is Retry.TIMED

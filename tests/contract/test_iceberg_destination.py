@@ -10,7 +10,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from apply_spark.destination import Alteration, Batch
-from apply_spark.destinations import spark_mirrors
 from apply_spark.destinations.iceberg import IcebergDestination
 from apply_spark.destinations.iceberg_mirror import IcebergMirror
 from apply_spark.destinations.iceberg_table import Table, Transaction
@@ -34,6 +33,7 @@ from tests.contract.destination_places import (
 )
 from tests.contract.destination_types import NUMERIC_10_2, Sample, a_table_of, from_kafka
 from tests.support.builders import INT8, a_column, a_table
+from tests.support.failpoints import Crash, at, crash, crashed
 
 pytestmark = pytest.mark.further
 
@@ -52,27 +52,6 @@ def lake(place: IcebergPlace) -> Iterator[IcebergDestination]:
     destination.startup()
     yield destination
     destination.shutdown()
-
-
-class Crash(Exception):
-    """The process is gone; nothing after it happens."""
-
-
-def at(monkeypatch: pytest.MonkeyPatch, name: str, happens: Callable[[], object], passes: int = 1) -> None:
-    """Something happens when apply comes to a failpoint for this time."""
-    left = [passes]
-
-    def failpoint(passed: str) -> None:
-        if passed == name:
-            left[0] -= 1
-            if left[0] == 0:
-                happens()
-
-    monkeypatch.setattr(spark_mirrors, "failpoint", failpoint)
-
-
-def crash() -> None:
-    raise Crash
 
 
 def once_before(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, happens: Callable[[], object]) -> None:
@@ -124,9 +103,7 @@ def test_a_crash_between_two_commits_leaves_one_table_ahead_and_maintenance_then
     place: IcebergPlace, lake: IcebergDestination, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, batch = two_tables(lake, spark), a_swap_and_a_removal(spark)
-    at(monkeypatch, "iceberg.committed", crash)
-    with pytest.raises(Crash):
-        lake.write_events(batch)
+    crashed(monkeypatch, "iceberg.committed", lambda: lake.write_events(batch))
     for schema in (ORDERS, EVENTS):
         maintain(place, schema)
         assert spark.sql(f"select * from {place.table(schema)}.snapshots").count() == 1
@@ -147,9 +124,12 @@ def test_a_crash_before_the_first_commit_or_after_the_last_leaves_all_tables_on_
     place: IcebergPlace, lake: IcebergDestination, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, written: int
 ) -> None:
     before, batch = two_tables(lake, spark), a_swap_and_a_removal(spark)
-    at(monkeypatch, "iceberg.committed" if written else "iceberg.planned", crash, passes=written or 1)
-    with pytest.raises(Crash):
-        lake.write_events(batch)
+    crashed(
+        monkeypatch,
+        "iceberg.committed" if written else "iceberg.planned",
+        lambda: lake.write_events(batch),
+        passes=written or 1,
+    )
 
     for _ in range(2):  # a start that ends at once changes nothing
         assert place.opened().startup() == (batch.progress if written else before)
@@ -257,9 +237,8 @@ def test_a_new_column_with_a_default_is_whole_or_not_there_whenever_apply_crashe
     early = changes(spark, PLAIN, upsert(1, None, missing=["note"], base=(1,)), upsert(3, "c"))
     again.write_events(Batch((early,), a_progress(60, PLAIN)))
     again.write_table_rows(PLAIN, copied(spark, PLAIN, [(4, "d")]), a_progress(61, PLAIN))
-    at(monkeypatch, "iceberg.planned", crash, passes=2)  # after the shape, before the rows
-    with pytest.raises(Crash):
-        again.write_events(whole)
+    # After the shape, before the rows.
+    crashed(monkeypatch, "iceberg.planned", lambda: again.write_events(whole), passes=2)
     assert sorted(place.rows(after)) == [(1, "a", 7), (2, "b", 7), (3, "c", 7), (4, "d", 7)]
 
     last = place.opened()

@@ -11,7 +11,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from apply_spark.destination import Batch
-from apply_spark.destinations import parquet
 from apply_spark.destinations.parquet import ParquetDestination
 from apply_spark.errors import DestinationTaken, TableFailed
 from schemas.identifiers import TableName
@@ -32,6 +31,7 @@ from tests.contract.destination_places import (
 )
 from tests.contract.destination_types import NUMERIC_10_2, Sample, a_table_of, from_kafka
 from tests.support.builders import INT8, a_column, a_table
+from tests.support.failpoints import crashed
 
 pytestmark = pytest.mark.further
 
@@ -62,21 +62,6 @@ def newest(place: ParquetPlace) -> list[dict[str, object]]:
     manifest = max((place.path / "penstock" / LAKE).glob("*.json"))
     tables: list[dict[str, object]] = json.loads(manifest.read_text())["tables"]
     return tables
-
-
-class Crash(Exception):
-    """The process is gone; nothing after it happens."""
-
-
-def crashed(monkeypatch: pytest.MonkeyPatch, name: str, doing: Callable[[], None]) -> None:
-    def failpoint(passed: str) -> None:
-        if passed == name:
-            raise Crash
-
-    with monkeypatch.context() as patched:
-        patched.setattr(parquet, "failpoint", failpoint)
-        with pytest.raises(Crash):
-            doing()
 
 
 def test_an_interval_is_one_file_a_table_named_by_its_lsns_and_one_manifest_for_all(

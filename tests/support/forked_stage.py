@@ -1,6 +1,6 @@
 """Capture as a process that is forked from one that has loaded its modules: a run starts it hundreds of times, and most
 of the CPU of a start goes into imports. From then on it is `penstock capture`, with an environment, a session and a
-pipe to its parent of its own. What must be fresh, because an import reads the environment, is started as users do.
+pipe to its parent of its own.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from contextlib import suppress
 from typing import IO, Any, NoReturn
 
 from console.stages import Child, Stage
-from schemas.failpoints import VARIABLE
+from schemas.failpoints import VARIABLE, arm
 
 _NUMBER = struct.Struct("!i")
 _LOOK_SECONDS = 0.02
 
 
 def begun(name: str, arguments: list[str], environment: Mapping[str, str], errors: IO[bytes]) -> Stage:
-    forked = arguments[0] == "capture" and VARIABLE not in environment
-    return (ForkedStage if forked else Stage)(name, arguments, environment, errors)
+    return (ForkedStage if arguments[0] == "capture" else Stage)(name, arguments, environment, errors)
 
 
 class ForkedStage(Stage):
@@ -145,6 +144,7 @@ def _live(arguments: list[str], environment: dict[str, str], pipe: int, errors: 
         os.close(errors)
         os.environ.clear()
         os.environ.update(environment)
+        arm(environment.get(VARIABLE, ""))  # at its import there was another environment
         sys.argv = ["penstock", *arguments, "--parent-pipe", str(pipe)]
         main()
     except SystemExit as end:

@@ -30,6 +30,7 @@ from schemas.table import TableSchema
 from schemas.topics import Topics
 from stores.kafka_log import Record
 from tests.support.builders import INT8, a_column, a_table
+from tests.support.failpoints import Crash
 
 TABLES = tuple(TableName("public", name) for name in ("a", "b", "c"))
 TOPICS = Topics(PipelineName("p"))
@@ -146,10 +147,6 @@ class Reader:
 def _shape(table: TableName, columns: int) -> TableSchema:
     numbered = [a_column(f"c{number}", INT8, number=number) for number in range(1, columns + 2)]
     return replace(a_table(*numbered, name=table), width=columns + 1)
-
-
-class Crash(Exception):
-    """The process is gone."""
 
 
 class Tables:
