@@ -18,3 +18,16 @@ def children(pid: int, name: str) -> list[int]:
     told = Path(f"/proc/{pid}/task").glob("*/children")
     pids = [int(child) for found in told for child in found.read_text().split()]
     return [child for child in pids if Path(f"/proc/{child}/comm").read_text().strip() == name]
+
+
+def descendants(pid: int) -> list[int]:
+    """All that it started, and all that these did."""
+    found: list[int] = []
+    for told in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            pids = [int(child) for child in told.read_text().split()]
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended while we looked
+        for child in pids:
+            found += [child, *descendants(child)]
+    return found
