@@ -169,21 +169,24 @@ class Faults:
         )
 
     def _extra_column(self, chance: Random) -> str:
+        """One that there is; where there is none, a new one."""
         with self._place.source_session() as session:
             found = session.execute(
                 "select attname from pg_attribute where attrelid = 'documents'::regclass and attname like 'extra%' "
                 "and not attisdropped order by attnum"
             ).fetchall()
-        if not found:
-            raise Impossible("no column was added before")
-        return str(chance.choice(found)[0])
+        if found:
+            return str(chance.choice(found)[0])
+        self._add_column(chance)
+        return f"extra_{self._columns}"
 
     def _drop_column(self, chance: Random) -> None:
         self._sql(f"alter table documents drop {self._extra_column(chance)}")
 
     def _rename_column(self, chance: Random) -> None:
+        name = self._extra_column(chance)
         self._columns += 1
-        self._sql(f"alter table documents rename {self._extra_column(chance)} to extra_{self._columns}")
+        self._sql(f"alter table documents rename {name} to extra_{self._columns}")
 
     def _resync(self, chance: Random) -> None:
         self._resync_table(chance.choice(("documents", "bag", "visitors", "archive")))

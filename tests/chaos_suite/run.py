@@ -101,13 +101,16 @@ def _round(each: Round, place: Place, faults: Faults, result: Result, only: tupl
 
 
 def _left_behind(stages: list[Supervised]) -> list[str]:
-    def gone() -> bool:
-        return not left_behind([pid for stage in stages if (pid := stage.pid) is not None])
+    """Processes and files, some seconds later."""
+
+    def found() -> list[str]:
+        running = [pid for stage in stages if (pid := stage.pid) is not None]
+        return left_behind(running) + [file for stage in stages for file in stage.left_files()]
 
     try:
-        eventually(gone, seconds=_GONE_SECONDS)
+        eventually(lambda: not found(), seconds=_GONE_SECONDS)
     except AssertionError:
-        return [f"left behind: {left_behind([pid for stage in stages if (pid := stage.pid) is not None])}"]
+        return [f"left behind: {found()}"]
     return []
 
 

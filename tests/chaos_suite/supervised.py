@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import threading
 import time
@@ -38,6 +37,7 @@ class Supervised:
         self.peak_bytes = 0
         self.reasons: Counter[str] = Counter()
         self.failures: list[str] = []
+        self._scratches: list[Path] = []
 
     def start(self) -> None:
         self._thread.start()
@@ -54,7 +54,9 @@ class Supervised:
 
     def kill(self) -> None:
         """Only the process itself: what it started has to notice."""
-        self._signal(signal.SIGKILL, [])
+        pid = self.pid
+        if pid is not None:
+            _signal_all([pid], signal.SIGKILL)
 
     def freeze(self) -> list[int]:
         """It and all that it started; who was frozen, for `thaw`."""
@@ -66,10 +68,9 @@ class Supervised:
     def thaw(self, frozen: list[int]) -> None:
         _signal_all(frozen, signal.SIGCONT)
 
-    def _signal(self, number: signal.Signals, further: list[int]) -> None:
-        pid = self.pid
-        if pid is not None:
-            _signal_all([pid, *further], number)
+    def left_files(self) -> list[str]:
+        """What processes of this stage that ended by themselves left in the folder for temporary files."""
+        return [str(file) for scratch in self._scratches for file in scratch.iterdir()]
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -126,10 +127,8 @@ class Supervised:
             self.failures.append(f"{log.name}: exit code {code}: {reason}")
         if _TRACEBACK in log.read_text(errors="replace"):
             self.failures.append(f"{log.name}: a traceback")
-        left = sorted(path.name for path in scratch.iterdir())
-        if left and code in (0, 1):
-            self.failures.append(f"{log.name}: ended by itself, and left {left} behind")
-        shutil.rmtree(scratch, ignore_errors=True)
+        if code in (0, 1):
+            self._scratches.append(scratch)  # a Java process removes its files a moment later
 
 
 def _signal_all(pids: list[int], number: signal.Signals) -> None:
