@@ -45,7 +45,7 @@ def run_chaos(seed: int, minutes: float, only: tuple[str, ...] = ()) -> Result:
         if first.failures:
             result.rounds.append(first)
         faults = Faults(place, capture, applies)
-        while not result.failed and (not result.rounds or time.monotonic() - began < minutes * 60):
+        while not first.failures and time.monotonic() - began < minutes * 60:
             each = Round(seed + len(result.rounds))
             result.rounds.append(each)
             _round(each, place, faults, result, only)
@@ -53,8 +53,10 @@ def run_chaos(seed: int, minutes: float, only: tuple[str, ...] = ()) -> Result:
             result.failures = _failures([capture, *applies])
             _tell(
                 f"round {each.seed}: {each.rows} rows, {each.looks} looks, caught up in {each.catch_up_seconds:.0f} s "
-                + ("; ".join(each.failures) or "and equal")
+                + ("; ".join([*each.failures, *result.failures]) or "and equal")
             )
+            if each.failures:
+                break  # the next rounds would find the same
         stack.close()
         _take_stock(result, capture, applies)
         result.seconds = time.monotonic() - began
