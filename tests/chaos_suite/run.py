@@ -17,6 +17,7 @@ from tests.chaos_suite.place import Place, made_place
 from tests.chaos_suite.result import Result, Round
 from tests.chaos_suite.supervised import MOST_MEMORY, Supervised, left_behind
 from tests.chaos_suite.workload import SCHEMA, Writers
+from tests.support.command import penstock
 from tests.support.eventually import eventually
 
 FAULTS_IN_A_ROUND = 6
@@ -35,6 +36,8 @@ def run_chaos(seed: int, minutes: float, only: tuple[str, ...] = ()) -> Result:
         with place.source_session() as source:
             for statement in SCHEMA:
                 source.execute(statement.encode())
+        told = penstock("setup-source", "-c", str(place.file))  # or new shapes would be noticed at the next change only
+        assert told.returncode == 0, told.stderr
         capture, applies = _stages(place)
         for stage in (capture, *applies):
             stage.start()
