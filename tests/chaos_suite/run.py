@@ -20,7 +20,7 @@ from tests.chaos_suite.workload import SCHEMA, Writers
 from tests.support.command import penstock
 from tests.support.eventually import eventually
 
-FAULTS_IN_A_ROUND = 6
+FAULTS_IN_A_ROUND = 9
 _BETWEEN_SECONDS = 0.2, 2.5
 _GONE_SECONDS = 20.0
 _QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dspark.sql.codegen.wholeStage=false"
