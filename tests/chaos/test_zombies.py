@@ -23,7 +23,7 @@ from tests.support.destinations import RunningApply, settle
 from tests.support.eventually import eventually
 from tests.support.forked_stage import begun
 from tests.support.pipeline import Pipeline
-from tests.support.processes import descendants
+from tests.support.processes import descendants, signal_all
 from tests.support.shared_log import shared_log
 
 SLOT = "select active_pid from pg_replication_slots where slot_name = %s"
@@ -46,13 +46,11 @@ def another(pipeline: Pipeline, *arguments: str) -> Iterator[Stage]:
 def frozen(stage: Stage) -> Iterator[None]:
     """With all that it started."""
     pids = [stage.process.pid, *descendants(stage.process.pid)]
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+    signal_all(pids, signal.SIGSTOP)
     try:
         yield
     finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
+        signal_all(pids, signal.SIGCONT)
 
 
 def walsender(pipeline: Pipeline) -> int | None:

@@ -8,17 +8,21 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from random import Random
+from typing import TypeAlias
 
 from capture.table_sync.nursery import NAME as COPY_PROCESS
 from console.control import send_command
+from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
 from schemas.acknowledge import AcknowledgeConfig
 from schemas.control import Resync, SwitchPolicy
 from schemas.identifiers import TableName
 from tests.chaos_suite.place import NAME, WAL_SENDER_SECONDS, Place, SmallDisk
 from tests.chaos_suite.supervised import Supervised
-from tests.support.processes import children, descendants
+from tests.support.processes import children, descendants, signal_all
+from tests.support.proxy import Proxy
 
 _POLICIES = (
     None,
@@ -26,6 +30,8 @@ _POLICIES = (
     {"policy": "kafka"},
     {"policy": "bounded", "max_wal": "1MB"},
 )
+
+Fault: TypeAlias = Callable[[Random], None]
 
 
 class Impossible(Exception):
@@ -41,40 +47,55 @@ class Faults:
         self._applies = applies
         self._columns = 0
 
-    def kinds(self) -> dict[str, Callable[[Random], None]]:
-        links = self._place.links
+    def kinds(self) -> dict[str, Fault]:
+        """All that can happen, by name."""
+        return self._of_stages() | self._of_servers() | self._of_links() | self._of_tables() | self._of_the_rest()
+
+    def _of_stages(self) -> dict[str, Fault]:
         stages = [self._capture, *self._applies]
-        servers = {"postgres": self._place.source, "mirror": self._place.mirror}
         return {
-            **{f"kill {stage.name}": lambda _, stage=stage: stage.kill() for stage in stages},
-            **{f"freeze {stage.name}": lambda chance, stage=stage: self._freeze(stage, chance) for stage in stages},
-            **{f"kill {name}": lambda _, server=server: _restart(server) for name, server in servers.items()},
-            **{
-                f"freeze {name}": lambda chance, server=server: _freeze(server.pid, chance)
-                for name, server in servers.items()
-            },
-            "kill broker": lambda _: self._restart_broker(),
-            "freeze broker": lambda chance: _freeze(self._place.kafka.pid, chance),
-            "kill copy worker": lambda chance: self._kill_copier(chance, "worker"),
-            "kill copy nursery": lambda chance: self._kill_copier(chance, "nursery"),
+            **{f"kill {stage.name}": partial(_kill, stage) for stage in stages},
+            **{f"freeze {stage.name}": partial(_freeze_stage, stage) for stage in stages},
+            "kill copy worker": partial(self._kill_copier, "worker"),
+            "kill copy nursery": partial(self._kill_copier, "nursery"),
             "kill jvm of apply": self._kill_jvm,
-            **{f"cut {name}": lambda _, name=name: links[name].cut() for name in links},
-            **{f"reset {name}": lambda _, name=name: links[name].reset() for name in links},
-            **{f"hold {name}": lambda chance, name=name: self._hold(name, chance) for name in links},
-            **{f"delay {name}": lambda chance, name=name: self._slow(name, chance, "delay") for name in links},
-            **{f"throttle {name}": lambda chance, name=name: self._slow(name, chance, "throttle") for name in links},
-            "terminate walsender": lambda _: self._terminate("slot_name = 'penstock_chaos'"),
-            "terminate every session": lambda _: self._terminate(None),
+        }
+
+    def _of_servers(self) -> dict[str, Fault]:
+        servers: dict[str, LocalPostgres | LocalKafka] = {
+            "postgres": self._place.source,
+            "mirror": self._place.mirror,
+            "broker": self._place.kafka,
+        }
+        return {
+            **{f"kill {name}": partial(_restart, server) for name, server in servers.items()},
+            **{f"freeze {name}": partial(_freeze_server, server) for name, server in servers.items()},
+            "terminate walsender": self._terminate_walsender,
+            "terminate every session": self._terminate_sessions,
+        }
+
+    def _of_links(self) -> dict[str, Fault]:
+        ways = {"cut": _cut, "reset": _reset, "hold": _hold, "delay": _delay, "throttle": _throttle}
+        return {
+            f"{way} {name}": partial(do, link) for way, do in ways.items() for name, link in self._place.links.items()
+        }
+
+    def _of_tables(self) -> dict[str, Fault]:
+        return {
             "add column": self._add_column,
             "drop column": self._drop_column,
             "rename column": self._rename_column,
-            "rewrite table": lambda _: self._sql("alter table documents alter n type bigint"),
-            "truncate": lambda chance: self._sql(f"truncate {chance.choice(('bag', 'documents', 'bag, visitors'))}"),
+            "rewrite table": self._rewrite,
+            "truncate": self._truncate,
             "resync": self._resync,
             "leave publication": self._leave,
+        }
+
+    def _of_the_rest(self) -> dict[str, Fault]:
+        return {
             "switch policy": self._switch,
-            "broker's disk full": lambda chance: self._fill(self._place.broker_disk, chance, self._restart_broker),
-            "store's disk full": lambda chance: self._fill(self._place.store_disk, chance, lambda: None),
+            "broker's disk full": self._fill_broker,
+            "store's disk full": partial(_fill, self._place.store_disk),
         }
 
     def heal(self) -> None:
@@ -94,18 +115,7 @@ class Faults:
 
     # Processes.
 
-    def _freeze(self, stage: Supervised, chance: Random) -> None:
-        frozen = stage.freeze()
-        try:
-            _wait(chance)
-        finally:
-            stage.thaw(frozen)
-
-    def _restart_broker(self) -> None:
-        self._place.kafka.kill()
-        self._place.kafka.start()
-
-    def _kill_copier(self, chance: Random, which: str) -> None:
+    def _kill_copier(self, which: str, chance: Random) -> None:
         """While a table is copied."""
         self._resync_table("archive")
         until = time.monotonic() + 10
@@ -128,35 +138,16 @@ class Faults:
                 return
         raise Impossible("no Java process ran")
 
-    # Links.
+    # Sessions.
 
-    def _hold(self, name: str, chance: Random) -> None:
-        link = self._place.links[name]
-        link.hold()
-        try:
-            _wait(chance)
-        finally:
-            link.heal()
+    def _terminate_walsender(self, _chance: Random) -> None:
+        self._sql("select pg_terminate_backend(active_pid) from pg_replication_slots where active")
 
-    def _slow(self, name: str, chance: Random, how: str) -> None:
-        link = self._place.links[name]
-        if how == "delay":
-            link.slow(seconds=chance.uniform(0.02, 0.3))
-        else:
-            link.slow(bytes_per_second=chance.uniform(20_000, 200_000))
-        try:
-            _wait(chance)
-        finally:
-            link.heal()
-
-    def _terminate(self, slot: str | None) -> None:
-        if slot is not None:
-            self._sql(f"select pg_terminate_backend(active_pid) from pg_replication_slots where active and {slot}")
-        else:
-            self._sql(
-                "select pg_terminate_backend(pid) from pg_stat_activity "
-                f"where pid <> pg_backend_pid() and datname = '{NAME}'"
-            )
+    def _terminate_sessions(self, _chance: Random) -> None:
+        self._sql(
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            f"where pid <> pg_backend_pid() and datname = '{NAME}'"
+        )
 
     # Shapes, membership, commands.
 
@@ -188,6 +179,13 @@ class Faults:
         self._columns += 1
         self._sql(f"alter table documents rename {name} to extra_{self._columns}")
 
+    def _rewrite(self, chance: Random) -> None:
+        """Back and forth: a type that is the same already would rewrite nothing."""
+        self._sql(f"alter table documents alter n type {chance.choice(('int', 'bigint', 'numeric'))}")
+
+    def _truncate(self, chance: Random) -> None:
+        self._sql(f"truncate {chance.choice(('bag', 'documents', 'bag, visitors'))}")
+
     def _resync(self, chance: Random) -> None:
         self._resync_table(chance.choice(("documents", "bag", "visitors", "archive")))
 
@@ -208,34 +206,78 @@ class Faults:
 
     # Disks.
 
-    def _fill(self, disk: SmallDisk, chance: Random, restart: Callable[[], None]) -> None:
-        if disk.why_not is not None:
-            raise Impossible(f"no disk of its own: {disk.why_not}")
-        disk.fill()
-        try:
-            _wait(chance)
-        finally:
-            disk.free()
-            restart()
+    def _fill_broker(self, chance: Random) -> None:
+        _fill(self._place.broker_disk, chance)
+        _restart(self._place.kafka, chance)
 
 
-def _restart(server: LocalPostgres) -> None:
+def _kill(stage: Supervised, _chance: Random) -> None:
+    stage.kill()
+
+
+def _freeze_stage(stage: Supervised, chance: Random) -> None:
+    pid = stage.pid
+    if pid is not None:
+        _freeze(pid, chance)
+
+
+def _freeze_server(server: LocalPostgres | LocalKafka, chance: Random) -> None:
+    _freeze(server.pid, chance)
+
+
+def _freeze(pid: int, chance: Random) -> None:
+    """It and all that it started."""
+    frozen = [pid, *descendants(pid)]
+    signal_all(frozen, signal.SIGSTOP)
+    try:
+        _wait(chance)
+    finally:
+        signal_all(frozen, signal.SIGCONT)
+
+
+def _restart(server: LocalPostgres | LocalKafka, _chance: Random) -> None:
     server.kill()
     server.start()
 
 
-def _freeze(pid: int, chance: Random) -> None:
-    """A server, with all its processes."""
-    frozen = [pid, *descendants(pid)]
-    for each in frozen:
-        with suppress(ProcessLookupError):
-            os.kill(each, signal.SIGSTOP)
+def _cut(link: Proxy, _chance: Random) -> None:
+    link.cut()
+
+
+def _reset(link: Proxy, _chance: Random) -> None:
+    link.reset()
+
+
+def _hold(link: Proxy, chance: Random) -> None:
+    link.hold()
+    _heal_later(link, chance)
+
+
+def _delay(link: Proxy, chance: Random) -> None:
+    link.slow(seconds=chance.uniform(0.02, 0.3))
+    _heal_later(link, chance)
+
+
+def _throttle(link: Proxy, chance: Random) -> None:
+    link.slow(bytes_per_second=chance.uniform(20_000, 200_000))
+    _heal_later(link, chance)
+
+
+def _heal_later(link: Proxy, chance: Random) -> None:
     try:
         _wait(chance)
     finally:
-        for each in frozen:
-            with suppress(ProcessLookupError):
-                os.kill(each, signal.SIGCONT)
+        link.heal()
+
+
+def _fill(disk: SmallDisk, chance: Random) -> None:
+    if disk.why_not is not None:
+        raise Impossible(f"no disk of its own: {disk.why_not}")
+    disk.fill()
+    try:
+        _wait(chance)
+    finally:
+        disk.free()
 
 
 def _wait(chance: Random) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from console.stages import Stage
-from tests.support.processes import descendants
+from tests.support.processes import descendants, signal_all
 
 MARK = "PENSTOCKS_CHAOS"
 """A variable of every process of a run, by which those that were left behind are found. Not one of penstock's."""
@@ -56,17 +56,7 @@ class Supervised:
         """Only the process itself: what it started has to notice."""
         pid = self.pid
         if pid is not None:
-            _signal_all([pid], signal.SIGKILL)
-
-    def freeze(self) -> list[int]:
-        """It and all that it started; who was frozen, for `thaw`."""
-        pid = self.pid
-        frozen = [pid, *descendants(pid)] if pid is not None else []
-        _signal_all(frozen, signal.SIGSTOP)
-        return frozen
-
-    def thaw(self, frozen: list[int]) -> None:
-        _signal_all(frozen, signal.SIGCONT)
+            signal_all([pid], signal.SIGKILL)
 
     def left_files(self) -> list[str]:
         """What processes of this stage that ended by themselves left in the folder for temporary files."""
@@ -129,14 +119,6 @@ class Supervised:
             self.failures.append(f"{log.name}: a traceback")
         if code in (0, 1):
             self._scratches.append(scratch)  # a Java process removes its files a moment later
-
-
-def _signal_all(pids: list[int], number: signal.Signals) -> None:
-    for pid in pids:
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            continue
 
 
 def left_behind(running: list[int]) -> list[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -31,3 +34,10 @@ def descendants(pid: int) -> list[int]:
         for child in pids:
             found += [child, *descendants(child)]
     return found
+
+
+def signal_all(pids: list[int], number: signal.Signals) -> None:
+    """Those that are still there."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
