@@ -48,7 +48,7 @@ def run_chaos(seed: int, minutes: float, only: tuple[str, ...] = ()) -> Result:
         if first.failures:
             result.rounds.append(first)
         faults = Faults(place, capture, applies)
-        while not first.failures and time.monotonic() - began < minutes * 60:
+        while not first.failures and (not result.rounds or time.monotonic() - began < minutes * 60):
             each = Round(seed + len(result.rounds))
             result.rounds.append(each)
             _round(each, place, faults, result, only)
