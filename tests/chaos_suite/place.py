@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import tempfile
@@ -24,6 +23,7 @@ NAME = "chaos"
 WAL_SENDER_SECONDS = 5
 _SILENCE_SECONDS = 6
 """After which a client of Kafka gives a connection up; a minute unless it is told otherwise."""
+_KEPT = "kept"
 _BROKER_DISK, _STORE_DISK = "512m", "16m"
 
 
@@ -78,6 +78,10 @@ class Place:
     def lake_path(self) -> Path:
         return self.folder / "lake.duckdb"
 
+    def keep(self) -> None:
+        """The folder, with the logs of all processes, when the servers are gone."""
+        (self.folder / _KEPT).touch()
+
     def source_session(self) -> psycopg.Connection:
         return psycopg.connect(self.source.dsn(NAME), autocommit=True, connect_timeout=5)
 
@@ -126,7 +130,7 @@ def made_place() -> Iterator[Place]:
         file = folder / "penstock.toml"
         file.write_text(_toml(folder, store_disk.folder, source, mirror, kafka))
         yield Place(folder, file, source, mirror, kafka, links, broker_disk, store_disk)
-    if not os.environ.get("CHAOS_KEEP"):
+    if not (folder / _KEPT).exists():
         shutil.rmtree(folder, ignore_errors=True)
 
 

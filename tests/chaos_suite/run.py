@@ -27,56 +27,61 @@ _QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dspark.sql.codegen.whol
 
 
 def run_chaos(seed: int, minutes: float, only: tuple[str, ...] = ()) -> Result:
-    """`only`: words of the names of faults, if not all of them are meant."""
+    """`only`: words of the names of faults, if not all of them are meant. No round begins after these minutes."""
     os.environ.setdefault("SPARK_SUBMIT_OPTS", _QUICK_JAVA)
     spark_runtime()  # what is fetched once is fetched before the clock runs
     began = time.monotonic()
     result = Result(seed, _commit(), f"{os.cpu_count()} cores, {platform.machine()}", skipped=dict(NOT_TRIED))
-    with made_place() as place, ExitStack() as stack:
-        with place.source_session() as source:
-            for statement in SCHEMA:
-                source.execute(statement.encode())
-        told = penstock("setup-source", "-c", str(place.file))  # or new shapes would be noticed at the next change only
-        assert told.returncode == 0, told.stderr
-        capture, applies = _stages(place)
-        for stage in (capture, *applies):
-            stage.start()
-            stack.callback(stage.stop)
-        first = Round(seed, ["start"])
-        first.catch_up_seconds, first.failures = caught_up(place)
-        _tell(f"started in {first.catch_up_seconds:.0f} s")
-        if first.failures:
-            result.rounds.append(first)
-        faults = Faults(place, capture, applies)
-        while not first.failures and (not result.rounds or time.monotonic() - began < minutes * 60):
-            each = Round(seed + len(result.rounds))
-            result.rounds.append(each)
-            _round(each, place, faults, result, only)
-            each.failures += _left_behind([capture, *applies])
-            result.failures = _failures([capture, *applies])
-            _tell(
-                f"round {each.seed}: {each.rows} rows, {each.looks} looks, caught up in {each.catch_up_seconds:.0f} s "
-                + ("; ".join([*each.failures, *result.failures]) or "and equal")
-            )
-            if each.failures:
-                break  # the next rounds would find the same
-        stack.close()
-        _take_stock(result, capture, applies)
+    with made_place() as place:
+        _fill(place)
+        stages = _stages(place)
+        with ExitStack() as running:
+            for stage in stages:
+                stage.start()
+                running.callback(stage.stop)
+            _rounds(result, place, stages, only, until=began + minutes * 60)
+        _take_stock(result, stages)
         result.seconds = time.monotonic() - began
         if result.failed:
-            os.environ["CHAOS_KEEP"] = "1"
+            place.keep()
             _tell(f"logs are kept in {place.folder}")
     return result
 
 
-def _stages(place: Place) -> tuple[Supervised, list[Supervised]]:
+def _fill(place: Place) -> None:
+    with place.source_session() as source:
+        for statement in SCHEMA:
+            source.execute(statement.encode())
+    told = penstock("setup-source", "-c", str(place.file))  # or new shapes would be noticed at the next change only
+    assert told.returncode == 0, told.stderr
+
+
+def _rounds(result: Result, place: Place, stages: list[Supervised], only: tuple[str, ...], *, until: float) -> None:
+    """One at least, none after one that failed: it would find the same."""
+    seconds, failures = caught_up(place)
+    _tell(f"started in {seconds:.0f} s")
+    if failures:
+        result.rounds.append(Round(result.seed, ["start"], catch_up_seconds=seconds, failures=failures))
+        return
+    faults = Faults(place, stages[0], stages[1:])
+    while not failures and (not result.rounds or time.monotonic() < until):
+        each = Round(result.seed + len(result.rounds))
+        result.rounds.append(each)
+        _round(each, place, faults, result, only)
+        failures = each.failures = each.failures + _left_behind(stages)
+        found = "; ".join([*failures, *_failures(stages)]) or "and equal"
+        _tell(f"round {each.seed}: {each.rows} rows, caught up in {each.catch_up_seconds:.0f} s, {found}")
+
+
+def _stages(place: Place) -> list[Supervised]:
+    """Capture first."""
     file = ["-c", str(place.file)]
     capture = Supervised("capture", ["capture", *file], place.capture_environment(), place.folder)
     applies = [
         Supervised(f"apply-{name}", ["apply", *file, "--destination", name], place.apply_environment(), place.folder)
         for name in DESTINATIONS
     ]
-    return capture, applies
+    return [capture, *applies]
 
 
 def _round(each: Round, place: Place, faults: Faults, result: Result, only: tuple[str, ...]) -> None:
@@ -125,14 +130,13 @@ def _failures(stages: list[Supervised]) -> list[str]:
     return [failure for stage in stages for failure in stage.failures] + too_large
 
 
-def _take_stock(result: Result, capture: Supervised, applies: list[Supervised]) -> None:
-    stages = [capture, *applies]
+def _take_stock(result: Result, stages: list[Supervised]) -> None:
     result.failures = _failures(stages) + _left_behind(stages)
     result.restarts = {stage.name: stage.starts - 1 for stage in stages}
     result.reasons = {
         f"{stage.name}: {reason}": count for stage in stages for reason, count in stage.reasons.most_common()
     }
-    result.capture_peak_mb = capture.peak_bytes // 1024**2
+    result.capture_peak_mb = stages[0].peak_bytes // 1024**2
 
 
 def _commit() -> str:
