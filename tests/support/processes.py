@@ -24,15 +24,12 @@ def children(pid: int, name: str) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """All that it started, and all that these did."""
+    """All that it started, and all that these did; of one that ends meanwhile, what there was to be seen."""
     found: list[int] = []
-    for told in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            pids = [int(child) for child in told.read_text().split()]
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended while we looked
-        for child in pids:
-            found += [child, *descendants(child)]
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for told in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in told.read_text().split():
+                found += [int(child), *descendants(int(child))]
     return found
 
 
