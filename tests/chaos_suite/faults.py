@@ -12,6 +12,8 @@ from functools import partial
 from random import Random
 from typing import TypeAlias
 
+import psycopg
+
 from capture.table_sync.nursery import NAME as COPY_PROCESS
 from console.control import send_command
 from console.local_stack.kafka import LocalKafka
@@ -109,10 +111,14 @@ class Faults:
             server.start()
 
     def _sql(self, *statements: str) -> None:
+        """A session that a cut has left at the server may hold a table's lock: whoever is away cannot end it."""
         with self._place.source_session() as session:
             session.execute("set lock_timeout = '10s'")
             for statement in statements:
-                session.execute(statement.encode())
+                try:
+                    session.execute(statement.encode())
+                except psycopg.errors.LockNotAvailable:
+                    raise Impossible("a table was locked for ten seconds") from None
 
     # Processes.
 
