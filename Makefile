@@ -8,7 +8,7 @@ RESULT := $(RESULT)
 # A run starts hundreds of processes; without bytecode each compiles what it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo build-kernel test prepared checks lint types imports test-unit test-unit-reference test-model-quick test-model test-destinations integration integration-spark integration-capture integration-alone test-matrix test-resume test-failpoints test-large fuzz bench bench-quick format clean
+.PHONY: demo build-kernel test prepared checks lint types imports test-unit test-unit-reference test-model-quick test-model test-destinations integration integration-spark integration-capture integration-alone test-matrix test-resume test-failpoints test-large fuzz chaos bench bench-quick format clean
 
 $(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/*.pyx capture/transcode/*.pyx capture/transcode/*.pxd apply_spark/*.pyx apply_spark/*.pxd)
 	$(PYTHON) -m venv $(VENV)
@@ -105,6 +105,11 @@ test-large: $(VENV)/.installed
 # Nightly; `make test` does the same for a bounded time.
 fuzz: $(VENV)/.installed
 	$(BIN)/python -m tests.fuzz_kernel --executions 1000000
+
+# Random faults on every part and every link; `make test-destinations` does one round. SEED repeats the choices of a run, ONLY names faults.
+MINUTES ?= 3
+chaos: prepared
+	$(BIN)/python -m tests.chaos_suite --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(OUT),--out $(OUT))
 
 # Three quarters of an hour on a quiet machine, the transaction of ten million rows included. Writes a result file and docs/benchmarks.md; both are to be committed together.
 bench: $(VENV)/.installed-bench

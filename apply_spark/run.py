@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,7 +93,8 @@ def _query_until(stop: threading.Event, config: ApplyConfig, here: Opened) -> No
 
 
 class _Handler:
-    """What Spark calls for each micro-batch. An error is kept: on its way through the JVM it would lose its type.
+    """What Spark calls for each micro-batch. An error is kept and not raised: on its way through the JVM it would lose
+    its type, and Spark would print all that led to it, which may hold row values.
 
     The batch says that there are new checkpoints. They are read here, which costs less than one more Spark job, and as
     long as more come the batch goes on: Spark writes two files for each, which takes longer than a small interval.
@@ -117,10 +118,8 @@ class _Handler:
         self.idle.clear()
         try:
             with self._turn, self._kept():
-                if self.failure is not None:
-                    raise self.failure
                 quiet_since = time.monotonic()
-                while not self._stop.is_set() and time.monotonic() - quiet_since < _QUIET_SECONDS:
+                while self._goes_on() and time.monotonic() - quiet_since < _QUIET_SECONDS:
                     if self._news():
                         records, self._waiting = self._waiting, []
                         self.applier.take(records)
@@ -130,12 +129,17 @@ class _Handler:
         finally:
             self.idle.set()
 
+    def _goes_on(self) -> bool:
+        """After a failure the applier does not know what the destination has."""
+        return self.failure is None and not self._stop.is_set()
+
     def tend(self) -> None:
         """What is due without a new checkpoint, unless a batch is under way, which does the same."""
         if self._turn.acquire(blocking=False):
             try:
                 with self._kept():
-                    self._do_what_is_due()
+                    if self._goes_on():
+                        self._do_what_is_due()
             finally:
                 self._turn.release()
 
@@ -148,9 +152,8 @@ class _Handler:
     def _kept(self) -> Iterator[None]:
         try:
             yield
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 -- raised where apply is watched
             self.failure = error
-            raise
 
     def _news(self) -> bool:
         """Whether something waits that is more urgent than a copy."""
@@ -210,8 +213,7 @@ def _is_settled(table: TableProgress) -> bool:
 def _watch(query: StreamingQuery, handler: _Handler, stop: threading.Event, over: Callable[[], bool]) -> None:
     while query.isActive and not stop.is_set() and handler.failure is None:
         stop.wait(_WAIT_SECONDS)
-        with suppress(Exception):  # it is kept
-            handler.tend()
+        handler.tend()
         if over():
             return
     if stop.is_set():

@@ -42,8 +42,19 @@ _SETTINGS = {
     "search_path": "pg_catalog",
     "idle_in_transaction_session_timeout": "0",
     "statement_timeout": "0",
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
 }
-"""How values are read, as capture has them printed."""
+"""How values are read, as capture has them printed. And a server that lost us to the network notices, which gives the
+lock free."""
+_NETWORK = {
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",  # ms: for what was sent and never arrived; keepalives come only while all is quiet
+}
+"""A network that is cut ends a session, also while it waits for an answer."""
 _OWN = sql.Identifier(OWN_SCHEMA)
 _OWN_TABLES = sql.SQL("""
 create schema if not exists {own};
@@ -266,5 +277,5 @@ def _session_dsn(dsn: str, lock_timeout: timedelta) -> str:
     timeout = {"lock_timeout": f"{lock_timeout.total_seconds() * 1000:.0f}"}
     settings = " ".join(f"-c {name}={value}" for name, value in {**_SETTINGS, **timeout}.items())
     options = f"{given.get('options', '')} {settings}".strip()
-    defaults = {"application_name": "penstock apply", "connect_timeout": "10", "tcp_user_timeout": "30000"}
+    defaults = {"application_name": "penstock apply", "connect_timeout": "10", **_NETWORK}
     return make_conninfo("", **{**defaults, **given, "options": options, "client_encoding": "UTF8"})

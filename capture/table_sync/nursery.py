@@ -6,11 +6,13 @@ of CPU on imports. It ends its workers when capture is gone, however that happen
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import signal
 import socket
 import struct
+import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,6 +30,7 @@ NAME = "penstock-copy"
 _ORDER = struct.Struct("!ci")
 _BEGIN, _END = b"b", b"e"
 _LOOK_SECONDS = 0.2
+_PR_SET_PDEATHSIG = 1
 
 
 class Nursery:
@@ -94,12 +97,23 @@ def _tend(orders: socket.socket) -> None:
 
 
 def _begun(pipe: int, orders: socket.socket) -> int:
+    nursery = os.getpid()
     pid = os.fork()
     if pid == 0:
         orders.close()
+        _end_with(nursery)
         _without_return(lambda: work(Connection(pipe)))
     os.close(pipe)
     return pid
+
+
+def _end_with(parent: int) -> None:
+    """The kernel ends us with our parent, whatever we wait for: a server may be silent for good. Only Linux does so;
+    elsewhere a worker learns it from its pipe, when it looks there."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)  # it was gone before the kernel knew
 
 
 def _without_return(life: Callable[[], None]) -> NoReturn:

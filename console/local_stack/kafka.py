@@ -1,8 +1,8 @@
 """A real Kafka broker (KRaft, one node) on a free port of 127.0.0.1, ready when it lists its topics.
 
-In: a folder if the data is to stay. Out: bootstrap servers. Promised: nothing of a broker without a folder is left
-behind, even after `kill -9` of this process; a restart keeps port, cluster id and data; the next owner of a kept
-folder gets its port again if it is still free.
+In: a folder if the data is to stay, and the ports of proxies before it. Out: bootstrap servers. Promised: nothing of a
+broker without a folder is left behind, even after `kill -9` of this process; a restart keeps port, cluster id and data;
+the next owner of a kept folder gets its port again if it is still free.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import signal
 import subprocess
 import time
 from base64 import urlsafe_b64encode
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -53,8 +54,11 @@ log = structlog.get_logger(__name__)
 class LocalKafka:
     """One Kafka broker. `with` starts it and ends it; in between it may be stopped, killed and started again."""
 
-    def __init__(self, data_dir: Path | None = None) -> None:
+    def __init__(self, data_dir: Path | None = None, behind: Mapping[int, int] | None = None) -> None:
+        """`behind`: further ports at which it listens, and for each the port at which its clients are told to find it,
+        that of a proxy."""
         self._data_dir = data_dir.absolute() if data_dir is not None else None
+        self._behind = dict(behind or {})
         self._process: ServerProcess | None = None
         self._ports: tuple[int, int] | None = None
         self._ever_started = False
@@ -136,7 +140,7 @@ class LocalKafka:
                 port, controller_port = remembered or _two_free_ports()
                 self._ports = ports = port, controller_port
                 remembered = []
-            _write_configuration(directory, *ports)
+            _write_configuration(directory, *ports, self._behind)
             process.start(self._command(directory))
             if self._becomes_ready(process, cluster_id):
                 remember_ports(directory, *ports)
@@ -268,7 +272,7 @@ def _template() -> Path:
         if unfinished is not None:
             scratch = unfinished.parent / "format"
             scratch.mkdir()
-            _write_configuration(scratch, 1, 2)
+            _write_configuration(scratch, 1, 2, {})
             done = subprocess.run(
                 [
                     *_java("-Xmx128m"),
@@ -290,15 +294,22 @@ def _template() -> Path:
     return target
 
 
-def _write_configuration(directory: Path, port: int, controller_port: int) -> None:
+def _write_configuration(directory: Path, port: int, controller_port: int, behind: Mapping[int, int]) -> None:
+    names = {f"BEHIND{listened}": (listened, told) for listened, told in behind.items()} | {"PLAINTEXT": (port, port)}
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "listeners": ",".join(
+            [
+                *(f"{name}://127.0.0.1:{listened}" for name, (listened, _) in names.items()),
+                f"CONTROLLER://127.0.0.1:{controller_port}",
+            ]
+        ),
+        "advertised.listeners": ",".join(f"{name}://127.0.0.1:{told}" for name, (_, told) in names.items()),
+        "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in (*names, "CONTROLLER")),
         "log.dirs": str(directory / "data"),
         "auto.create.topics.enable": "false",
         "message.max.bytes": str(_MAX_MESSAGE_BYTES),

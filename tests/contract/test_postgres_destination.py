@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import socket
 from collections.abc import Iterator
 
 import psycopg
@@ -226,6 +228,22 @@ def test_another_apply_is_refused(place: PostgresPlace, lake: PostgresDestinatio
     other = PostgresDestination(LAKE, {"dsn": place.dsn})
     other.startup()
     other.shutdown()
+
+
+def test_lost_packets_end_the_session_at_both_ends_in_bounded_time(lake: PostgresDestination) -> None:
+    session = lake._connected
+    with socket.socket(fileno=os.dup(session.pgconn.socket)) as own:
+        ours = [
+            own.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+        ]
+    theirs = [
+        int(session.execute(f"select current_setting('tcp_keepalives_{name}')").fetchone()[0])  # type: ignore[index]
+        for name in ("idle", "interval", "count")
+    ]
+
+    assert ours == [10, 5, 3, 30_000]
+    assert theirs == ours[:3]
 
 
 def test_an_apply_that_was_replaced_writes_nothing(

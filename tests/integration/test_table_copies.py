@@ -18,7 +18,7 @@ from tests.support.eventually import eventually
 from tests.support.meanwhile import meanwhile, writes_of_every_kind
 from tests.support.pipeline import Pipeline
 from tests.support.postgres_version import since
-from tests.support.processes import alive
+from tests.support.processes import alive, signal_all
 from tests.support.workers import kill_a_worker, nursery_of, workers_of
 
 SMALL_RANGES = {"PENSTOCK_CAPTURE__COPY_RANGE_SIZE": "64KiB"}
@@ -179,10 +179,14 @@ def test_a_killed_capture_leaves_no_worker_behind(make_pipeline: MakePipeline) -
 
 
 def test_a_killed_nursery_ends_capture_with_a_reason_and_the_next_one_goes_on(make_pipeline: MakePipeline) -> None:
+    """Its workers end with it, also those that wait: for a server that is silent, or here because they are stopped."""
     pipeline = a_slow_copy(make_pipeline)
+    workers = workers_of(pipeline)
+    signal_all(workers, signal.SIGSTOP)
 
     os.kill(nursery_of(pipeline), signal.SIGKILL)
     refusal = pipeline.refused()
+    eventually(lambda: not any(alive(pid) for pid in workers), what="the workers to end")
     pipeline.start_capture()
 
     assert "The process that starts the workers of copies has ended." in refusal.reason

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -18,3 +21,20 @@ def children(pid: int, name: str) -> list[int]:
     told = Path(f"/proc/{pid}/task").glob("*/children")
     pids = [int(child) for found in told for child in found.read_text().split()]
     return [child for child in pids if Path(f"/proc/{child}/comm").read_text().strip() == name]
+
+
+def descendants(pid: int) -> list[int]:
+    """All that it started, and all that these did; of one that ends meanwhile, what there was to be seen."""
+    found: list[int] = []
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for told in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in told.read_text().split():
+                found += [int(child), *descendants(int(child))]
+    return found
+
+
+def signal_all(pids: list[int], number: signal.Signals) -> None:
+    """Those that are still there."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)

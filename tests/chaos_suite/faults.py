@@ -1,0 +1,301 @@
+"""The faults, each with a name. One is over when its method returns: what was killed, cut or filled is healed again,
+except where the product has to do it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from random import Random
+from typing import TypeAlias
+
+import psycopg
+
+from capture.table_sync.nursery import NAME as COPY_PROCESS
+from console.control import send_command
+from console.local_stack.kafka import LocalKafka
+from console.local_stack.postgres import LocalPostgres
+from schemas.acknowledge import AcknowledgeConfig
+from schemas.control import Resync, SwitchPolicy
+from schemas.identifiers import TableName
+from tests.chaos_suite.place import NAME, WAL_SENDER_SECONDS, Place, SmallDisk
+from tests.chaos_suite.supervised import Supervised
+from tests.support.processes import children, descendants, signal_all
+from tests.support.proxy import Proxy
+
+_POLICIES = (
+    None,
+    {"policy": "destinations"},
+    {"policy": "kafka"},
+    {"policy": "bounded", "max_wal": "1MB"},
+)
+
+Fault: TypeAlias = Callable[[Random], None]
+
+
+class Impossible(Exception):
+    """This machine, or this moment, does not allow the fault."""
+
+
+class Faults:
+    """`chance` decides about everything that is not said by the name of the fault."""
+
+    def __init__(self, place: Place, capture: Supervised, applies: list[Supervised]) -> None:
+        self._place = place
+        self._capture = capture
+        self._applies = applies
+        self._columns = 0
+
+    def kinds(self) -> dict[str, Fault]:
+        """All that can happen, by name."""
+        return self._of_stages() | self._of_servers() | self._of_links() | self._of_tables() | self._of_the_rest()
+
+    def _of_stages(self) -> dict[str, Fault]:
+        stages = [self._capture, *self._applies]
+        return {
+            **{f"kill {stage.name}": partial(_kill, stage) for stage in stages},
+            **{f"freeze {stage.name}": partial(_freeze_stage, stage) for stage in stages},
+            "kill copy worker": partial(self._kill_copier, "worker"),
+            "kill copy nursery": partial(self._kill_copier, "nursery"),
+            "kill jvm of apply": self._kill_jvm,
+        }
+
+    def _of_servers(self) -> dict[str, Fault]:
+        servers: dict[str, LocalPostgres | LocalKafka] = {
+            "postgres": self._place.source,
+            "mirror": self._place.mirror,
+            "broker": self._place.kafka,
+        }
+        return {
+            **{f"kill {name}": partial(_restart, server) for name, server in servers.items()},
+            **{f"freeze {name}": partial(_freeze_server, server) for name, server in servers.items()},
+            "terminate walsender": self._terminate_walsender,
+            "terminate every session": self._terminate_sessions,
+        }
+
+    def _of_links(self) -> dict[str, Fault]:
+        ways = {"cut": _cut, "reset": _reset, "hold": _hold, "delay": _delay, "throttle": _throttle}
+        found = {
+            f"{way} {name}": partial(do, link) for way, do in ways.items() for name, link in self._place.links.items()
+        }
+        return {name: fault for name, fault in found.items() if name not in NOT_TRIED}
+
+    def _of_tables(self) -> dict[str, Fault]:
+        return {
+            "add column": self._add_column,
+            "drop column": self._drop_column,
+            "rename column": self._rename_column,
+            "rewrite table": self._rewrite,
+            "truncate": self._truncate,
+            "resync": self._resync,
+            "leave publication": self._leave,
+        }
+
+    def _of_the_rest(self) -> dict[str, Fault]:
+        return {
+            "switch policy": self._switch,
+            "broker's disk full": self._fill_broker,
+            "store's disk full": partial(_fill, self._place.store_disk),
+        }
+
+    def heal(self) -> None:
+        """After a fault that could not be ended as it should."""
+        for link in self._place.links.values():
+            link.heal()
+        for disk in (self._place.broker_disk, self._place.store_disk):
+            disk.free()
+        for server in (self._place.source, self._place.mirror, self._place.kafka):
+            server.start()
+
+    def _sql(self, *statements: str) -> None:
+        """A session that a cut has left at the server may hold a table's lock: whoever is away cannot end it."""
+        with self._place.source_session() as session:
+            session.execute("set lock_timeout = '10s'")
+            for statement in statements:
+                try:
+                    session.execute(statement.encode())
+                except psycopg.errors.LockNotAvailable:
+                    raise Impossible("a table was locked for ten seconds") from None
+
+    # Processes.
+
+    def _kill_copier(self, which: str, chance: Random) -> None:
+        """While a table is copied."""
+        self._resync_table("archive")
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            pid = self._capture.pid
+            with suppress(OSError):
+                nurseries = children(pid, COPY_PROCESS) if pid is not None else []
+                workers = [worker for nursery in nurseries for worker in children(nursery, COPY_PROCESS)]
+                if workers:
+                    os.kill(chance.choice(workers) if which == "worker" else nurseries[0], signal.SIGKILL)
+                    return
+            time.sleep(0.02)
+        raise Impossible("no copy was under way")
+
+    def _kill_jvm(self, chance: Random) -> None:
+        pid = chance.choice(self._applies).pid
+        with suppress(OSError):
+            for jvm in children(pid, "java") if pid is not None else []:
+                os.kill(jvm, signal.SIGKILL)
+                return
+        raise Impossible("no Java process ran")
+
+    # Sessions.
+
+    def _terminate_walsender(self, _chance: Random) -> None:
+        self._sql("select pg_terminate_backend(active_pid) from pg_replication_slots where active")
+
+    def _terminate_sessions(self, _chance: Random) -> None:
+        self._sql(
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            f"where pid <> pg_backend_pid() and datname = '{NAME}'"
+        )
+
+    # Shapes, membership, commands.
+
+    def _add_column(self, chance: Random) -> None:
+        self._columns += 1
+        name = f"extra_{self._columns}"
+        self._sql(
+            f"alter table documents add {name} {chance.choice(('int', 'int not null default 7', 'text'))}",
+            f"update documents set {name} = '5' where id % 7 = 0",
+        )
+
+    def _extra_column(self, chance: Random) -> str:
+        """One that there is; where there is none, a new one."""
+        with self._place.source_session() as session:
+            found = session.execute(
+                "select attname from pg_attribute where attrelid = 'documents'::regclass and attname like 'extra%' "
+                "and not attisdropped order by attnum"
+            ).fetchall()
+        if found:
+            return str(chance.choice(found)[0])
+        self._add_column(chance)
+        return f"extra_{self._columns}"
+
+    def _drop_column(self, chance: Random) -> None:
+        self._sql(f"alter table documents drop {self._extra_column(chance)}")
+
+    def _rename_column(self, chance: Random) -> None:
+        name = self._extra_column(chance)
+        self._columns += 1
+        self._sql(f"alter table documents rename {name} to extra_{self._columns}")
+
+    def _rewrite(self, chance: Random) -> None:
+        """Back and forth: a type that is the same already would rewrite nothing."""
+        self._sql(f"alter table documents alter n type {chance.choice(('int', 'bigint', 'numeric'))}")
+
+    def _truncate(self, chance: Random) -> None:
+        self._sql(f"truncate {chance.choice(('bag', 'documents', 'bag, visitors'))}")
+
+    def _resync(self, chance: Random) -> None:
+        self._resync_table(chance.choice(("documents", "bag", "visitors", "archive")))
+
+    def _resync_table(self, table: str) -> None:
+        send_command(self._place.config, Resync(TableName("public", table)))
+
+    def _leave(self, chance: Random) -> None:
+        self._sql(f"alter publication {NAME} drop table visitors")
+        try:
+            _wait(chance)
+        finally:
+            self._sql(f"alter publication {NAME} add table visitors")
+
+    def _switch(self, chance: Random) -> None:
+        wanted = chance.choice(_POLICIES)
+        policy = AcknowledgeConfig.model_validate(wanted) if wanted is not None else None
+        send_command(self._place.config, SwitchPolicy(policy))
+
+    # Disks.
+
+    def _fill_broker(self, chance: Random) -> None:
+        _fill(self._place.broker_disk, chance)
+        _restart(self._place.kafka, chance)
+
+
+def _kill(stage: Supervised, _chance: Random) -> None:
+    stage.kill()
+
+
+def _freeze_stage(stage: Supervised, chance: Random) -> None:
+    pid = stage.pid
+    if pid is not None:
+        _freeze(pid, chance)
+
+
+def _freeze_server(server: LocalPostgres | LocalKafka, chance: Random) -> None:
+    _freeze(server.pid, chance)
+
+
+def _freeze(pid: int, chance: Random) -> None:
+    """It and all that it started."""
+    frozen = [pid, *descendants(pid)]
+    signal_all(frozen, signal.SIGSTOP)
+    try:
+        _wait(chance)
+    finally:
+        signal_all(frozen, signal.SIGCONT)
+
+
+def _restart(server: LocalPostgres | LocalKafka, _chance: Random) -> None:
+    server.kill()
+    server.start()
+
+
+def _cut(link: Proxy, _chance: Random) -> None:
+    link.cut()
+
+
+def _reset(link: Proxy, _chance: Random) -> None:
+    link.reset()
+
+
+def _hold(link: Proxy, chance: Random) -> None:
+    link.hold()
+    _heal_later(link, chance)
+
+
+def _delay(link: Proxy, chance: Random) -> None:
+    link.slow(seconds=chance.uniform(0.02, 0.3))
+    _heal_later(link, chance)
+
+
+def _throttle(link: Proxy, chance: Random) -> None:
+    link.slow(bytes_per_second=chance.uniform(20_000, 200_000))
+    _heal_later(link, chance)
+
+
+def _heal_later(link: Proxy, chance: Random) -> None:
+    try:
+        _wait(chance)
+    finally:
+        link.heal()
+
+
+def _fill(disk: SmallDisk, chance: Random) -> None:
+    if disk.why_not is not None:
+        raise Impossible(f"no disk of its own: {disk.why_not}")
+    disk.fill()
+    try:
+        _wait(chance)
+    finally:
+        disk.free()
+
+
+def _wait(chance: Random) -> None:
+    """Now and then longer than Postgres waits for a silent client."""
+    time.sleep(chance.choice((0.5, 1.5, 3.0, WAL_SENDER_SECONDS + 3.0)))
+
+
+NOT_TRIED = {
+    "clock jumps": "Linux has one wall clock for all processes (its time namespaces move the others only); to move it "
+    "for one process takes a library that is loaded into it.",
+    "cut apply-mirror": "Here something between goes on answering for the Postgres destination, so that TCP sees "
+    "nothing wrong: apply waits for its answer without end. Where packets are lost, keepalives end the session.",
+}
+"""What is not done, and why."""
