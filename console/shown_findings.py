@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from apply_spark.config import DestinationConfig, Treatment
 from apply_spark.errors import TableFailed
 from apply_spark.hashing import Hasher
+from apply_spark.modes import kept_schema
 from apply_spark.showing import Showing, salt_of
 from apply_spark.view import TableView
 from capture.findings import Finding, Severity
@@ -32,7 +33,7 @@ def shown_findings(
     for schema in published:
         if showing.selects(schema.name):
             try:
-                TableView(showing, hasher, schema)
+                kept_schema(showing.mode, TableView(showing, hasher, schema).schema)
             except TableFailed as error:
                 yield Finding(Severity.PROBLEM, subject, error.reason, error.solution)
     yield from _same_names(subject, showing, tables)

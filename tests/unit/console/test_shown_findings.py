@@ -8,6 +8,7 @@ from apply_spark.config import DestinationConfig
 from capture.findings import Severity
 from console.shown_findings import shown_findings
 from schemas.identifiers import DestinationName, TableName
+from schemas.table import TableSchema
 from tests.support.builders import a_column, a_table
 
 DATE = 1082
@@ -18,11 +19,13 @@ ORDERS = a_table(a_column("id", key=True), name=TableName("public", "orders"))
 PROBLEM, WARNING = Severity.PROBLEM, Severity.WARNING
 
 
-def told(**options: Any) -> list[tuple[Severity, str]]:  # noqa: ANN401 -- as a file has them
+BAG = a_table(a_column("n"), name=TableName("public", "bag"))
+
+
+def told(*further: TableSchema, **options: Any) -> list[tuple[Severity, str]]:  # noqa: ANN401 -- as a file has them
     config = DestinationConfig.model_validate({"type": "memory", **options})
-    return [
-        (each.severity, each.reason) for each in shown_findings(DestinationName("lake"), config, [CUSTOMERS, ORDERS])
-    ]
+    published = [CUSTOMERS, ORDERS, *further]
+    return [(each.severity, each.reason) for each in shown_findings(DestinationName("lake"), config, published)]
 
 
 def test_what_fits_the_published_tables_is_not_talked_about() -> None:
@@ -51,3 +54,10 @@ def test_what_apply_would_refuse_is_told_before() -> None:
         (PROBLEM, "public.orders and public.customers would both be called public.customers there.")
     ]
     assert told(tables=["public.orders"], columns={"public.customers.born": "hash"}) == [], "it is not shown here"
+
+
+def test_a_table_that_its_mode_cannot_keep_is_told_before() -> None:
+    ((severity, reason),) = told(BAG, mode="history")
+    assert severity is PROBLEM
+    assert reason.startswith("Table public.bag: It has no key")
+    assert told(BAG, mode="log") == []
