@@ -29,6 +29,7 @@ from apply_spark.read import OffsetRange, checked
 from apply_spark.reader import IntervalReader, _Part
 from apply_spark.rows import Rows
 from apply_spark.run import _begin
+from apply_spark.showing import EVERYTHING
 from schemas.feedback import Feedback
 from schemas.identifiers import DestinationName, SchemaId, TableName
 from schemas.lsn import Position
@@ -149,6 +150,7 @@ class Reader(IntervalReader):
         self._topics = TOPICS
         self._log = cast(Any, broker)
         self._budget = budget
+        self._showing = EVERYTHING
         self._shapes = {SchemaId(schema.id): schema for schema in schemas.values()}
 
     def _schema(self, schema_id: SchemaId) -> TableSchema:

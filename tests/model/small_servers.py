@@ -21,8 +21,7 @@ def small_servers() -> Iterator[None]:
         "capture.table_sync.sync.published_tables": lambda source, _publication: source.published(),
         "capture.checkpoints._now": lambda: 0,
         "apply_spark.reader.is_chosen": lambda: True,
-        "apply_spark.reader.fold": fold_here,
-        "apply_spark.copies.fold": fold_here,
+        "apply_spark.kept.fold": fold_here,
         "schemas.checkpoint.Checkpoint.decode": cache(Checkpoint.decode),
         "schemas.feedback.Feedback.decode": cache(Feedback.decode),
     }
