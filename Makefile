@@ -74,7 +74,7 @@ integration-spark: prepared
 integration-capture: prepared
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not spark and not alone and not further' tests/chaos tests/integration tests/contract
 
-# Every destination but memory and a DuckDB file, on its engine.
+# Every destination but memory and a DuckDB file, on its engine, and the walk through failpoints.
 test-destinations: prepared
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m further tests/chaos tests/integration tests/contract
 

@@ -26,7 +26,7 @@ from schemas.identifiers import TableName
 from schemas.lsn import Lsn
 from schemas.phases import Errored, Ready
 from tests.conftest import MakePipeline
-from tests.contract.destination_places import FURTHER, make_place
+from tests.contract.destination_places import make_place
 from tests.support.applying import applying
 from tests.support.bank import TABLES, TOTAL, Bank
 from tests.support.builders import a_table
@@ -69,15 +69,16 @@ def steps_of(kind: str) -> list[Step]:
     return [step._replace(passes=2) if step.place in PASSED_AT_THE_START else step for step in steps]
 
 
+@pytest.mark.further
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "kind",
     [
         "memory",
         "duckdb",
-        pytest.param("postgres", marks=FURTHER),
+        "postgres",
         *(
-            pytest.param(kind, marks=[FURTHER, pytest.mark.skipif(not WHOLE, reason="a part of the whole walk")])
+            pytest.param(kind, marks=pytest.mark.skipif(not WHOLE, reason="a part of the whole walk"))
             for kind in ("ducklake", "parquet", "clickhouse", "delta", "iceberg")
         ),
     ],

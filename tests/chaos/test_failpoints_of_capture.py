@@ -42,6 +42,7 @@ NAMES = [TableName("public", table) for table in TABLES]
 GIRO, SAVINGS = TableName("public", "giro"), TableName("public", "savings")
 
 
+@pytest.mark.further
 @pytest.mark.timeout(900)
 def test_whatever_goes_wrong_at_any_place_of_capture_the_topics_make_the_source(
     postgres: LocalPostgres, kafka: LocalKafka, tmp_path: Path
