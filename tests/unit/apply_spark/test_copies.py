@@ -46,5 +46,17 @@ def test_a_small_piece_says_nothing_of_larger_ones_unless_it_was_slow() -> None:
     assert pace.rows == 25_000
     pace.took(5_000, seconds=2)
     assert pace.rows == 2_500
-    pace.took(100, seconds=100)
-    assert pace.rows == 1_000
+
+
+def test_pieces_do_not_shrink_where_it_is_the_commit_that_takes_time() -> None:
+    pace = Pace()
+    for _ in range(12):
+        pace.took(pace.rows, seconds=2.5 + pace.rows / 50_000)  # as Delta
+    assert 100_000 <= pace.rows <= 150_000, "half of the time goes into rows"
+
+
+def test_pieces_shrink_where_rows_are_what_takes_time() -> None:
+    pace = Pace()
+    for _ in range(12):
+        pace.took(pace.rows, seconds=pace.rows / 1_500)
+    assert 1_400 <= pace.rows <= 1_600
