@@ -64,7 +64,7 @@ class Pipeline:
         self.lake_path = folder / "lake.duckdb"
         with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
             admin.execute(f'create database "{name}"')
-        self.source = psycopg.connect(postgres.dsn(name), autocommit=True)
+        self.source = self._source()
         self.file = folder / "penstock.toml"
         self.file.write_text(
             f"""
@@ -304,7 +304,11 @@ class Pipeline:
     def reconnect(self) -> None:
         """The source after a restart of its server."""
         self.source.close()
-        self.source = psycopg.connect(self._postgres.dsn(self.name), autocommit=True)
+        self.source = self._source()
+
+    def _source(self) -> psycopg.Connection:
+        """Nothing is prepared: tables change their columns between two equal queries, which Postgres refuses then."""
+        return psycopg.connect(self._postgres.dsn(self.name), autocommit=True, prepare_threshold=None)
 
     def lake(self, query: str, parameters: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
         """What a client reads from the DuckDB file."""
