@@ -15,10 +15,9 @@ from typer.testing import CliRunner
 
 from console.cli import app
 from console.local_stack.postgres import LocalPostgres
-from schemas.checkpoint import Checkpoint, CopyFinished, TableErrored
+from schemas.checkpoint import CopyFinished, TableErrored
 from schemas.identifiers import TableName
 from schemas.topics import Topics
-from stores.kafka_log import KafkaLog
 from tests.support.captured import Captured, MakeCaptured, publish
 from tests.support.eventually import eventually
 from tests.support.pipeline import Pipeline
@@ -31,23 +30,16 @@ TRANSACTIONS_A_SECOND = 10_000
 MOST_COLUMNS = 1600
 
 
-def checkpoints(pipeline: Pipeline) -> list[Checkpoint]:
-    topic = Topics(pipeline.config().pipeline).checkpoints
-    eventually(lambda: pipeline.has_topic(topic), what="the checkpoints")
-    with KafkaLog(pipeline.config().kafka) as log:
-        return [Checkpoint.decode(record.value) for record in log.read_all(topic) if record.value is not None]
-
-
 def copied(pipeline: Pipeline) -> dict[TableName, int]:
     """Rows of the finished copies."""
-    markers = [marker for each in checkpoints(pipeline) for marker in each.markers]
+    markers = [marker for each in pipeline.checkpoints() for marker in each.markers]
     return {marker.table: marker.rows for marker in markers if isinstance(marker, CopyFinished)}
 
 
 def streamed(pipeline: Pipeline) -> Counter[str]:
     """Rows by change topic, as the checkpoints count them."""
     rows: Counter[str] = Counter()
-    for each in checkpoints(pipeline):
+    for each in pipeline.checkpoints():
         for moved in each.moved:
             rows[moved.topic] += moved.rows
     return rows

@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 
 from schemas.checkpoint import Checkpoint, CopyFinished
 from schemas.connections import KafkaConfig
-from schemas.epochs import EpochRule
 from schemas.identifiers import LogId, PipelineName, TableName
-from schemas.lsn import Lsn
+from schemas.lsn import NOWHERE, Lsn
 from schemas.topics import Topics
-from stores.kafka_log import KafkaLog
 from stores.schema_topic import SchemaTopic
+from tests.support.checkpoint_log import newest_log, windows
 from tests.support.envelopes import Envelopes
 from tests.support.shared_log import shared_log
 
@@ -27,18 +26,23 @@ class Mirror(NamedTuple):
     lsn: Lsn
 
 
-def mirror(kafka: KafkaConfig, pipeline: PipelineName, table: TableName, target: Lsn, key: str = "id") -> Mirror | None:
+def mirror(
+    kafka: KafkaConfig,
+    pipeline: PipelineName,
+    checkpoints: list[Checkpoint],
+    table: TableName,
+    target: Lsn,
+    key: str = "id",
+) -> Mirror | None:
     """None until there is a finished copy, and a checkpoint at `target`. A position that comes twice in a window fails
     the test."""
-    topics = Topics(pipeline)
+    topics, checkpoints = Topics(pipeline), newest_log(checkpoints)
+    copies = [m for c in checkpoints for m in c.markers if isinstance(m, CopyFinished) and m.table == table]
+    if not copies or checkpoints[-1].lsn < target:
+        return None
+    covered = windows(checkpoints)
     with shared_log(kafka) as log:
-        if topics.checkpoints not in log.topics():
-            return None
         envelopes = Envelopes(SchemaTopic(kafka, log, topics.schemas))
-        checkpoints = _last_log(log, topics)
-        copies = [m for c in checkpoints for m in c.markers if isinstance(m, CopyFinished) and m.table == table]
-        if not copies or checkpoints[-1].lsn < target:
-            return None
         generation, resumed = copies[-1].generation, copies[-1].last > copies[-1].generation
         copied = [envelopes.read(record.value)[1] for record in list(log.read_all(topics.copy(table, generation)))]
         assert len(copied) >= copies[-1].rows if resumed else len(copied) == copies[-1].rows
@@ -50,7 +54,8 @@ def mirror(kafka: KafkaConfig, pipeline: PipelineName, table: TableName, target:
         for record in list(log.read_all(topics.changes(table))):
             _, change = envelopes.read(record.value)
             source = change["source"]
-            if not _covered(checkpoints, source):
+            start, end = covered.get(source["epoch"], (NOWHERE, NOWHERE))
+            if not start <= source["commit_lsn"] < end:
                 continue
             seen += 1
             position = (source["commit_lsn"], source["ordinal"])
@@ -63,18 +68,6 @@ def mirror(kafka: KafkaConfig, pipeline: PipelineName, table: TableName, target:
                 rows.setdefault(change["before"][key], {})  # the copy may be newer than the delete
             _apply(rows, change, key)
         return Mirror(rows, checkpoints[-1].log_id, generation, checkpoints[-1].lsn)
-
-
-def _last_log(log: KafkaLog, topics: Topics) -> list[Checkpoint]:
-    """The checkpoints that count, of the newest log."""
-    rule = EpochRule()
-    read = [Checkpoint.decode(record.value) for record in log.read_all(topics.checkpoints) if record.value]
-    accepted = [checkpoint for checkpoint in read if rule.accepts(checkpoint)]
-    return [checkpoint for checkpoint in accepted if checkpoint.log_id == accepted[-1].log_id]
-
-
-def _covered(checkpoints: list[Checkpoint], source: Row) -> bool:
-    return any(c.epoch == source["epoch"] and c.start <= source["commit_lsn"] < c.lsn for c in checkpoints)
 
 
 def _apply(rows: dict[Any, Row], change: Row, key: str) -> None:

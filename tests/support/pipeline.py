@@ -5,6 +5,7 @@ A test of capture alone needs no Spark: see tests/support/captured.py.
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
@@ -20,9 +21,9 @@ from psycopg.rows import dict_row
 from pyspark.sql import SparkSession
 
 from apply_spark.run import run_apply
-from capture.checkpoints import last_accepted
 from console.config import Config, load
 from console.demo.proof import prove
+from console.environment import PREFIX
 from console.errors import StageFailed
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
@@ -30,12 +31,14 @@ from console.local_stack.spark import spark_runtime
 from console.pipeline_state import read_feedback
 from console.stages import Stage
 from console.waiting import Held, wait_until_there
+from schemas.checkpoint import Checkpoint
 from schemas.errors import PenstockError
 from schemas.feedback import Feedback, TableReport
-from schemas.identifiers import DestinationName, TableName
+from schemas.identifiers import DestinationName, PipelineName, TableName
 from schemas.lsn import NOWHERE, Lsn
 from schemas.topics import Topics
 from stores.kafka_log import TopicMissing
+from tests.support.checkpoint_log import CheckpointLog
 from tests.support.eventually import eventually
 from tests.support.forked_stage import begun
 from tests.support.mirror import Mirror, mirror
@@ -85,6 +88,7 @@ class Pipeline:
             {toml}
             """
         )
+        self._log = CheckpointLog(Topics(PipelineName(name)).checkpoints)
         self.capture: Stage | None = None
         self.apply: Stage | None = None
         self._thread: threading.Thread | None = None
@@ -143,7 +147,8 @@ class Pipeline:
     # The stages.
 
     def config(self) -> Config:
-        return load(self.file)
+        variables = tuple((name, value) for name, value in os.environ.items() if name.startswith(PREFIX))
+        return _loaded(self.file, self.file.read_text(), variables)
 
     def start_capture(self, **environment: str) -> None:
         self.capture = self._stage("capture", environment)
@@ -229,11 +234,15 @@ class Pipeline:
         """Of its newest process."""
         return max(self.folder.glob("capture*.log"), key=lambda log: log.stat().st_mtime).read_text()
 
+    def checkpoints(self) -> list[Checkpoint]:
+        """Those that count."""
+        with shared_log(self.config().kafka) as log:
+            return self._log.accepted(log)
+
     def checkpoint_lsn(self) -> Lsn:
         """How far capture has come."""
-        with shared_log(self.config().kafka) as log:
-            last = last_accepted(log, Topics(self.config().pipeline).checkpoints)
-        return last[1].lsn if last else NOWHERE
+        found = self.checkpoints()
+        return found[-1].lsn if found else NOWHERE
 
     def known_phase(self, table: str) -> str | None:
         """The phase of a table, as the destination last told."""
@@ -246,10 +255,9 @@ class Pipeline:
 
     def report(self, table: str) -> TableReport | None:
         """What the destination last told of a table."""
-        with shared_log(self.config().kafka) as log:
-            if not self._topics() <= log.topics():
-                return None
-            feedback = read_feedback(log, self.config().pipeline, [LAKE]).get(LAKE)
+        config = self.config()
+        with shared_log(config.kafka) as log:
+            feedback = read_feedback(log, config.pipeline, [LAKE]).get(LAKE)
         reports = feedback.tables if feedback else ()
         return next((report for report in reports if report.table == TableName("public", table)), None)
 
@@ -263,14 +271,9 @@ class Pipeline:
                 if self.apply_error is not None:
                     raise self.apply_error
 
-            eventually(lambda: self._topics() <= log.topics(), what="the topics")
             return wait_until_there(
                 log, self.config().pipeline, LAKE, target, seconds, held=held, tables=names, between=still_runs
             )
-
-    def _topics(self) -> set[str]:
-        topics = Topics(self.config().pipeline)
-        return {topics.checkpoints, topics.feedback, topics.schemas, topics.control}
 
     def assert_equal(self, *tables: str, seconds: float = 90.0) -> None:
         """Settles, then compares these tables by content, row by row."""
@@ -287,7 +290,7 @@ class Pipeline:
         def found() -> Mirror | None:
             if self.capture is not None and self.capture.process.poll():
                 raise self.capture.failure()
-            return mirror(config.kafka, config.pipeline, name, target)
+            return mirror(config.kafka, config.pipeline, self.checkpoints(), name, target)
 
         seen = eventually(found, seconds=seconds, what=f"capture of {table}")
         with self.source.cursor(row_factory=dict_row) as cursor:
@@ -344,6 +347,12 @@ class Pipeline:
 
     def change_topic(self, table: str) -> str:
         return Topics(self.config().pipeline).changes(TableName("public", table))
+
+
+@functools.lru_cache(maxsize=16)
+def _loaded(file: Path, _text: str, _variables: tuple[tuple[str, str], ...]) -> Config:
+    """Read again where file or environment say something else: tests ask for it with every look."""
+    return load(file)
 
 
 def _active(admin: psycopg.Connection, slot: str) -> bool:

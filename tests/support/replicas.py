@@ -19,6 +19,7 @@ from schemas.table import TableSchema
 from schemas.topics import Topics
 from stores.kafka_log import KafkaLog
 from stores.schema_topic import SchemaTopic
+from tests.support.checkpoint_log import newest_log, windows
 from tests.support.envelopes import Envelopes
 from tests.support.shared_log import shared_log
 
@@ -122,8 +123,7 @@ def _last_log(log: KafkaLog, topic: str) -> list[Checkpoint]:
         return []
     rule = EpochRule()
     read = [Checkpoint.decode(record.value) for record in log.read_all(topic) if record.value]
-    accepted = [checkpoint for checkpoint in read if rule.accepts(checkpoint)]
-    return [checkpoint for checkpoint in accepted if checkpoint.log_id == accepted[-1].log_id]
+    return newest_log([checkpoint for checkpoint in read if rule.accepts(checkpoint)])
 
 
 def _copied(
@@ -155,7 +155,7 @@ def _events(
                 assert schema is not None
                 yield _Event((marker.position.commit_lsn, marker.position.ordinal), name, _altering(schema))
     seen: set[tuple[int, int]] = set()
-    envelopes, covered = Envelopes(schemas), _covered(checkpoints)
+    envelopes, covered = Envelopes(schemas), windows(checkpoints)
     for record in list(log.read_all(topics.changes(name))):
         change = envelopes.read(record.value)[1]
         source = change["source"]
@@ -167,16 +167,6 @@ def _events(
             yield _Event(position, name, _taking(change))
     counted = sum(m.rows for c in checkpoints for m in c.moved if m.topic == topics.changes(name))
     assert len(seen) == counted, f"checkpoints counted {counted} changes of {name}, its topic has {len(seen)}"
-
-
-def _covered(checkpoints: list[Checkpoint]) -> dict[int, tuple[int, int]]:
-    """The windows of each epoch: one begins where the one before it ended."""
-    found: dict[int, tuple[int, int]] = {}
-    for checkpoint in checkpoints:
-        start, end = found.get(checkpoint.epoch, (checkpoint.start, checkpoint.start))
-        assert checkpoint.start == end
-        found[checkpoint.epoch] = start, checkpoint.lsn
-    return found
 
 
 def _altering(schema: TableSchema) -> Callable[[Replica], None]:
