@@ -23,11 +23,12 @@ from schemas.identifiers import DestinationName, PipelineName, TableName, slot_n
 from schemas.lsn import Lsn
 from schemas.phases import DataSync, Init
 from schemas.topics import Topics
-from stores.kafka_log import KafkaLog
+from stores.kafka_log import KafkaLog, TopicMissing
 
 CHECKPOINTS = 1000
 """So many of the newest are read."""
-_FEEDBACK_STEP = 500
+_RECENT, _NEWEST = 500, 10
+"""So much feedback is read first: for how it went, and for where a destination is."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def read_log(log: KafkaLog, pipeline: PipelineName, wanted: Iterable[Destination
         return LogState((), {})
     newest_checkpoints = log.last(topics.checkpoints, CHECKPOINTS)
     checkpoints = accepted([Checkpoint.decode(each.value) for each in newest_checkpoints if each.value is not None])
-    newest, recent = _heard(log, pipeline, wanted)
+    newest, recent = _heard(log, pipeline, wanted, _RECENT)
     done = checkpoints[-1].control if checkpoints and topics.control in present else 0
     awaited = {
         topics.copy(report.table, report.generation): report
@@ -144,21 +145,22 @@ def read_feedback(
     log: KafkaLog, pipeline: PipelineName, wanted: Iterable[DestinationName]
 ) -> dict[DestinationName, Feedback]:
     """The newest feedback of each destination: read from the end backwards, until all that are wanted have shown up."""
-    return _heard(log, pipeline, wanted)[0]
+    return _heard(log, pipeline, wanted, _NEWEST)[0]
 
 
 def _heard(
-    log: KafkaLog, pipeline: PipelineName, wanted: Iterable[DestinationName]
+    log: KafkaLog, pipeline: PipelineName, wanted: Iterable[DestinationName], step: int
 ) -> tuple[dict[DestinationName, Feedback], tuple[Feedback, ...]]:
-    """The newest feedback of each destination, and the last few hundred of all."""
+    """The newest feedback of each destination, and the last `step` of all; nothing where capture has not made the topic
+    yet."""
     topic = Topics(pipeline).feedback
     missing = set(wanted)
     found: dict[DestinationName, Feedback] = {}
     recent: tuple[Feedback, ...] = ()
-    if topic not in log.topics():
+    try:
+        begin, end = log.begins([topic])[topic][0], log.ends([topic])[topic][0]
+    except TopicMissing:
         return {}, ()
-    begin, end = log.begins([topic])[topic][0], log.ends([topic])[topic][0]
-    step = _FEEDBACK_STEP
     while begin < end and (missing or not found):
         start = max(begin, end - step)
         read = [Feedback.decode(record.value) for record in log.read(topic, start, end) if record.value is not None]
