@@ -1,12 +1,13 @@
-"""Capture as a process that is forked from one that has loaded its modules: a run starts it hundreds of times, and most
-of the CPU of a start goes into imports. From then on it is `penstock capture`, with an environment, a session and a
-pipe to its parent of its own.
+"""Capture, and commands that people give, as processes that are forked from one that has loaded their modules: a run
+starts them hundreds of times, and most of the CPU of a start goes into imports. From then on each is `penstock VERB`,
+with an environment and a session of its own; capture with a pipe to its parent, a command with an output.
 """
 
 from __future__ import annotations
 
 import array
 import atexit
+import enum
 import functools
 import json
 import os
@@ -19,6 +20,7 @@ import sys
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib import import_module
 from typing import IO, Any, NoReturn
 
 from console.stages import Child, Stage
@@ -26,6 +28,7 @@ from schemas.failpoints import VARIABLE, arm
 
 _NUMBER = struct.Struct("!i")
 _LOOK_SECONDS = 0.02
+_VERBS = ("capture", "status", "wait", "resync", "rollback", "pause", "resume", "skip", "acknowledge", "setup_source")
 
 
 def begun(name: str, arguments: list[str], environment: Mapping[str, str], errors: IO[bytes]) -> Stage:
@@ -39,14 +42,25 @@ class ForkedStage(Stage):
         self, arguments: list[str], environment: Mapping[str, str], errors: IO[bytes] | None, pipe: int
     ) -> Child:
         assert errors is not None
-        mine, theirs = socket.socketpair()
-        order = json.dumps([arguments, dict(environment)]).encode()
-        server = _server()
-        with theirs:
-            fds = array.array("i", [theirs.fileno(), pipe, errors.fileno()])
-            server.sendmsg([_NUMBER.pack(len(order))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
-            server.sendall(order)
-        return ForkedProcess(mine)
+        return _forked(Kind.STAGE, arguments, environment, pipe, errors)
+
+
+def ran(
+    arguments: list[str], environment: Mapping[str, str], output: IO[bytes], errors: IO[bytes], seconds: float
+) -> int:
+    """The exit code of a command, which is killed if it takes longer than that."""
+    process = _forked(Kind.COMMAND, arguments, environment, output.fileno(), errors)
+    try:
+        return process.wait(seconds)
+    finally:
+        process.kill()
+
+
+class Kind(enum.Enum):
+    """What the descriptor is for that a process gets besides the one for its errors."""
+
+    STAGE = "a pipe to the parent"
+    COMMAND = "the output"
 
 
 class ForkedProcess:
@@ -65,7 +79,7 @@ class ForkedProcess:
 
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None and not select.select([self._told], [], [], timeout)[0]:
-            raise subprocess.TimeoutExpired("penstock capture", timeout or 0)
+            raise subprocess.TimeoutExpired("penstock", timeout or 0)
         code = self.poll()
         assert code is not None
         return code
@@ -79,6 +93,19 @@ class ForkedProcess:
     def _signal(self, number: int) -> None:
         if self.poll() is None:
             os.kill(self.pid, number)
+
+
+def _forked(
+    kind: Kind, arguments: list[str], environment: Mapping[str, str], own: int, errors: IO[bytes]
+) -> ForkedProcess:
+    mine, theirs = socket.socketpair()
+    order = json.dumps([kind.value, arguments, dict(environment)]).encode()
+    server = _server()
+    with theirs:
+        fds = array.array("i", [theirs.fileno(), own, errors.fileno()])
+        server.sendmsg([_NUMBER.pack(len(order))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+        server.sendall(order)
+    return ForkedProcess(mine)
 
 
 @functools.cache
@@ -103,10 +130,8 @@ def _server() -> socket.socket:
 
 def serve(orders_fd: int) -> None:
     """The server: begins what it is told to, and tells how it ended."""
-    import capture.run  # noqa: PLC0415 -- not in the process of pytest
-    import capture.table_sync.nursery  # noqa: F401, PLC0415
-    import console.commands.capture  # noqa: F401, PLC0415
-
+    for module in ("capture.run", "capture.table_sync.nursery", *(f"console.commands.{verb}" for verb in _VERBS)):
+        import_module(module)  # not in the process of pytest
     orders = socket.socket(fileno=orders_fd)
     children: dict[int, socket.socket] = {}
     while True:
@@ -115,15 +140,16 @@ def serve(orders_fd: int) -> None:
             if not size:
                 return
             order = orders.recv(*_NUMBER.unpack(size), socket.MSG_WAITALL)
-            told, pipe, errors = fds
+            told, own, errors = fds
             pid = os.fork()
             if pid == 0:
                 orders.close()
                 os.close(told)
                 for other in children.values():
                     other.close()
-                _live(*json.loads(order), pipe, errors)
-            os.close(pipe)
+                kind, arguments, environment = json.loads(order)
+                _live(Kind(kind), arguments, environment, own, errors)
+            os.close(own)
             os.close(errors)
             children[pid] = socket.socket(fileno=told)
             children[pid].sendall(_NUMBER.pack(pid))
@@ -134,7 +160,7 @@ def serve(orders_fd: int) -> None:
                     ends.sendall(_NUMBER.pack(os.waitstatus_to_exitcode(status)))
 
 
-def _live(arguments: list[str], environment: dict[str, str], pipe: int, errors: int) -> NoReturn:
+def _live(kind: Kind, arguments: list[str], environment: dict[str, str], own: int, errors: int) -> NoReturn:
     from console.cli import main  # noqa: PLC0415 -- loaded already
 
     code: Any = 1
@@ -145,12 +171,17 @@ def _live(arguments: list[str], environment: dict[str, str], pipe: int, errors: 
         os.environ.clear()
         os.environ.update(environment)
         arm(environment.get(VARIABLE, ""))  # at its import there was another environment
-        sys.argv = ["penstock", *arguments, "--parent-pipe", str(pipe)]
+        if kind is Kind.STAGE:
+            arguments += ["--parent-pipe", str(own)]
+        else:
+            os.dup2(own, 1)
+        sys.argv = ["penstock", *arguments]
         main()
     except SystemExit as end:
         code = end.code or 0
     except BaseException:  # noqa: BLE001 -- as an interpreter does at its end
         traceback.print_exc()
     finally:
+        sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code if isinstance(code, int) else 1)
