@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _KERNEL = "PENSTOCK_KERNEL"
 _REFERENCE = "reference"
+_FEW_RECORDS, _FEW_TOPICS, _FEW_BYTES = 1000, 10, 1024**2
 
 log = structlog.get_logger(__name__)
 
@@ -82,6 +83,21 @@ def raw_here(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[str, Offse
         for topic in topics:  # one, since a task reads one partition
             mine = batch if len(topics) == 1 else batch.filter(pc.equal(batch["topic"], topic))
             found[topic].values.append(mine["value"])
+    return found
+
+
+def are_few(ranges: Mapping[str, OffsetRange], size: int) -> bool:
+    """Whether records of so many bytes are read faster here than by a Spark job, which takes a tenth of a second."""
+    records = sum(range_.end - range_.start for range_ in ranges.values())
+    return records <= _FEW_RECORDS and len(ranges) <= _FEW_TOPICS and size <= _FEW_BYTES
+
+
+def few_here(log: KafkaLog, ranges: Mapping[str, OffsetRange]) -> dict[str, RawRecords]:
+    """The same as `raw_here`, without Spark."""
+    found = {}
+    for topic, range_ in ranges.items():
+        values = [record.value for record in log.read(topic, *range_)]
+        found[topic] = RawRecords(topic, range_, [pa.array(values, pa.binary())])
     return found
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from apply_spark.arrow_decode import ArrowDecoder, is_chosen, raw_here
+from apply_spark.arrow_decode import ArrowDecoder, are_few, few_here, is_chosen, raw_here
 from apply_spark.decode import decoded_copy
 from apply_spark.destination import TableChanges
 from apply_spark.errors import RecordDamaged, TableFailed
@@ -139,11 +139,12 @@ class CopyReader:
         except LogError as error:
             raise TableFailed(table.table, error) from error
         schema = self._schemas.get(table.schema_id)
+        few = few_here(self._log, ranges) if is_chosen() and are_few(ranges, table.copy_bytes) else None
 
         def read() -> pa.Table:
             if not is_chosen():
                 return decoded_copy(raw_records(self._spark, self._kafka, ranges), topic, schema).toArrow()
-            raw = raw_here(self._spark, self._kafka, ranges)[topic]
+            raw = (few or raw_here(self._spark, self._kafka, ranges))[topic]
             try:
                 return pa.table({"row": pc.struct_field(self._decoder.records(raw, schema), "after")})
             except RecordDamaged as error:

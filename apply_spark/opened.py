@@ -29,7 +29,7 @@ from schemas.topics import Topics
 from stores.kafka_log import KafkaLog
 from stores.schema_topic import SchemaTopic
 
-_TOPIC_SECONDS = 1.0
+_TOPIC_SECONDS = 0.2
 
 log = structlog.get_logger(__name__)
 

@@ -1,8 +1,8 @@
 """One interval of some tables, from Kafka to folded changes: of all tables at once, or of one that catches up.
 
-An interval within the budget comes to this process as raw records, in one Spark job for all tables; here it is decoded,
-counted against the checkpoint and, where every row was sent whole, folded. Spark folds the rest, and decodes and folds
-an interval that is larger: one checkpoint, which cannot be divided.
+An interval within the budget comes to this process as raw records, in one Spark job for all tables, or without one
+where they are few; here it is decoded, counted against the checkpoint and, where every row was sent whole, folded.
+Spark folds the rest, and decodes and folds an interval that is larger: one checkpoint, which cannot be divided.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
-from apply_spark.arrow_decode import ArrowDecoder, is_chosen, raw_here
+from apply_spark.arrow_decode import ArrowDecoder, are_few, few_here, is_chosen, raw_here
 from apply_spark.decode import decoded, within
 from apply_spark.decode import without as without_in_spark
 from apply_spark.destination import TableChanges
@@ -147,7 +147,8 @@ class IntervalReader:
     def _records(
         self, interval: Interval, parts: list[_Part], ranges: dict[str, OffsetRange]
     ) -> Iterator[tuple[_Part, pa.Table]]:
-        raw = raw_here(self._spark, self._kafka, ranges)
+        few = are_few(ranges, interval.bytes)
+        raw = few_here(self._log, ranges) if few else raw_here(self._spark, self._kafka, ranges)
         for part in parts:
             try:
                 decoded = self._decoder.records(raw[part.moved.topic], self._schemas.get(part.moved.schema_id))

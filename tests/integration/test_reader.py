@@ -1,4 +1,5 @@
-"""An interval from real topics to folded changes: in this process where it is within the budget, else in Spark."""
+"""An interval from real topics to folded changes: in this process where it is within the budget, read without a Spark
+job if it is small; else in Spark."""
 
 from __future__ import annotations
 
@@ -36,6 +37,7 @@ from tests.support.builders import INT8, a_column, a_table
 NOW, ZOMBIE = Epoch(7), Epoch(6)
 FLOAT8 = 701
 BUDGETS = {"here": Budget(rows=200_000, bytes=2**28), "in Spark": Budget(rows=0, bytes=0)}
+READ_BY_SPARK = "read by Spark, here"
 
 
 def orders(name: str = "orders", number: int = 1, **other: Any) -> TableSchema:  # noqa: ANN401 -- fields of a column
@@ -123,11 +125,15 @@ class Written:
             return {each.schema.name.name: _events(each.rows.arrow()) for each in changes}
 
 
-@pytest.fixture(params=list(BUDGETS))
-def written(request: pytest.FixtureRequest, kafka: LocalKafka, spark: SparkSession) -> Iterator[Written]:
+@pytest.fixture(params=[*BUDGETS, READ_BY_SPARK])
+def written(
+    request: pytest.FixtureRequest, kafka: LocalKafka, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Written]:
+    if request.param == READ_BY_SPARK:
+        monkeypatch.setattr("apply_spark.arrow_decode._FEW_RECORDS", 0)
     config = KafkaConfig(bootstrap_servers=kafka.bootstrap_servers)
     with KafkaLog(config) as log:
-        yield Written(config, log, spark, BUDGETS[request.param])
+        yield Written(config, log, spark, BUDGETS.get(request.param, BUDGETS["here"]))
 
 
 def test_many_tables_are_read_and_folded_together(written: Written) -> None:
