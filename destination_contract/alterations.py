@@ -20,6 +20,27 @@ ID = a_column("id", INT8, key=True, number=1)
 NOTE, AMOUNT = a_column("note", number=2), a_column("amount", INT8, number=3)
 ORDERS = a_table(ID, NOTE, AMOUNT)
 MORE = a_column("more", INT8, number=4, missing="7")
+EMPTY = a_column("empty", INT8, number=5)
+OTHER = a_column("amount", INT8, number=6, missing="8")
+SHAPES: list[tuple[TableSchema, list[tuple[object, ...]]]] = [
+    (a_table(ID, NOTE, AMOUNT, MORE), [(1, "a", 10, 7), (2, None, 20, 7)]),
+    (a_table(ID, NOTE, AMOUNT, MORE, EMPTY), [(1, "a", 10, 7, None), (2, None, 20, 7, None)]),
+    (a_table(ID, NOTE, AMOUNT, EMPTY), [(1, "a", 10, None), (2, None, 20, None)]),
+    (a_table(ID, replace(NOTE, name="Note"), AMOUNT, EMPTY), [(1, "a", 10, None), (2, None, 20, None)]),
+    (
+        a_table(ID, replace(NOTE, name="amount"), replace(AMOUNT, name="Note"), EMPTY),  # names are exchanged
+        [(1, "a", 10, None), (2, None, 20, None)],
+    ),
+    (
+        a_table(replace(ID, name="number"), replace(AMOUNT, name="Note"), EMPTY, OTHER),  # a name goes to another
+        [(1, 10, None, 8), (2, 20, None, 8)],
+    ),
+    (
+        a_table(replace(ID, name="number"), EMPTY, OTHER, a_column("Note", number=7, missing="new")),
+        [(1, None, 8, "new"), (2, None, 8, "new")],
+    ),
+]
+"""What `ORDERS` becomes, step by step, and two rows with it."""
 
 
 def altered(before: TableSchema, after: TableSchema) -> Alteration:
@@ -31,31 +52,17 @@ def altered(before: TableSchema, after: TableSchema) -> Alteration:
 class AlterationsContract:
     """Columns come, go, and change their names."""
 
-    @pytest.mark.parametrize(
-        ("after", "expected"),
-        [
-            (a_table(ID, NOTE, AMOUNT, MORE), [(1, "a", 10, 7), (2, None, 20, 7)]),
-            (a_table(ID, NOTE, AMOUNT, replace(MORE, missing=None)), [(1, "a", 10, None), (2, None, 20, None)]),
-            (a_table(ID, AMOUNT), [(1, 10), (2, 20)]),
-            (a_table(ID, replace(NOTE, name="Note"), AMOUNT), [(1, "a", 10), (2, None, 20)]),
-            (a_table(ID, replace(NOTE, name="amount"), replace(AMOUNT, name="note")), [(1, "a", 10), (2, None, 20)]),
-            (a_table(replace(ID, name="number"), AMOUNT, replace(MORE, name="note")), [(1, 10, 7), (2, 20, 7)]),
-            (a_table(ID, AMOUNT, replace(NOTE, number=5, missing="new")), [(1, 10, "new"), (2, 20, "new")]),
-        ],
-    )
-    def test_rows_that_are_there_take_on_the_new_shape(
-        self,
-        place: Place,
-        destination: Destination,
-        spark: SparkSession,
-        after: TableSchema,
-        expected: list[tuple[object, ...]],
+    def test_rows_that_are_there_take_on_one_new_shape_after_the_other(
+        self, place: Place, destination: Destination, spark: SparkSession
     ) -> None:
         fill(destination, spark, ORDERS, (1, "a", 10), (2, None, 20))
 
-        destination.write_events(Batch((), a_progress(100, after), (altered(ORDERS, after),)))
+        before = ORDERS
+        for number, (after, expected) in enumerate(SHAPES):
+            destination.write_events(Batch((), a_progress(100 + number, after), (altered(before, after),)))
 
-        assert sorted(place.rows(after)) == expected
+            assert sorted(place.rows(after)) == expected
+            before = after
 
     def test_rows_of_the_batch_come_after_the_new_shape_with_what_was_not_sent_under_new_names(
         self, place: Place, destination: Destination, spark: SparkSession

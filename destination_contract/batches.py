@@ -1,4 +1,7 @@
-"""What apply hands to a destination, from plain Python values: batches, copied rows, progress."""
+"""What apply hands to a destination, from plain Python values: batches, copied rows, progress.
+
+Rows are where apply has them: copies, and changes that were sent whole, in Arrow; what Spark folds, in Spark.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from pyspark.sql import types as T  # noqa: N812 -- Spark's own convention
 
 from apply_spark.destination import Batch, Destination, TableChanges
 from apply_spark.progress import Progress, TableProgress
-from apply_spark.rows import Rows, SparkRows
-from destination_contract.frames import a_frame
+from apply_spark.rows import ArrowRows, Rows, SparkRows
+from destination_contract.frames import a_frame, in_arrow
 from schemas.envelope import avro_name
 from schemas.identifiers import Epoch, LogId, SchemaId
 from schemas.lsn import Lsn
@@ -61,9 +64,10 @@ def changes(spark: SparkSession, schema: TableSchema, *events: Event, truncate: 
         ]
     )
     with_keys = [event._replace(key=event.key or _key(schema, event.row or ())) for event in events]
-    partial = any(event.missing for event in events)
-    frame = a_frame(spark, with_keys, shape)
-    return TableChanges(schema, truncate, SparkRows(frame if partial else frame.drop("missing", "base")), partial)
+    if any(event.missing for event in events):
+        return TableChanges(schema, truncate, SparkRows(a_frame(spark, with_keys, shape)), partial=True)
+    whole = in_arrow(with_keys, shape).drop_columns(["missing", "base"])
+    return TableChanges(schema, truncate, ArrowRows(spark, whole), partial=False)
 
 
 def bag_changes(
@@ -75,7 +79,8 @@ def bag_changes(
 
 
 def copied(spark: SparkSession, schema: TableSchema, rows: Iterable[tuple[Any, ...]]) -> Rows:
-    return SparkRows(a_frame(spark, ((row,) for row in rows), T.StructType([T.StructField("row", _struct(schema))])))
+    shape = T.StructType([T.StructField("row", _struct(schema))])
+    return ArrowRows(spark, in_arrow(((row,) for row in rows), shape))
 
 
 def fill(

@@ -86,7 +86,7 @@ class CopiesContract:
         third: tuple[Any, ...],
     ) -> None:
         destination.drop_table_for_copy(schema, a_progress(1, schema, phase=DataSync()))
-        for number, piece in enumerate([[first, second, first], [second, third], [third, third]]):
+        for number, piece in enumerate([[first, second, first], [second, second, third, third]]):
             changes = upserts(spark, copied(spark, schema, piece).arrow(), schema)
             destination.write_events(Batch((changes,), a_progress(2 + number, schema, phase=DataSync())))
 

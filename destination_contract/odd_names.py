@@ -23,16 +23,19 @@ class NamesContract:
     """Names that are hard to quote, and names that a destination could take for its own."""
 
     @pytest.mark.parametrize(
-        "name",
-        [TableName('Odd "schema".x', "My Tàble"), TableName("select", "table")],
-        ids=str,
+        ("name", "names"),
+        [
+            (TableName('Odd "schema".x', "My Tàble"), ODD_NAMES),
+            (TableName("select", "table"), ("from", "row", "dot.ted")),
+        ],
+        ids=["all", "reserved words"],
     )
     def test_odd_names_are_kept_as_they_are(
-        self, place: Place, destination: Destination, spark: SparkSession, name: TableName
+        self, place: Place, destination: Destination, spark: SparkSession, name: TableName, names: tuple[str, ...]
     ) -> None:
-        columns = [a_column(odd, key=odd in ("row", "dot.ted")) for odd in ODD_NAMES]
+        columns = [a_column(odd, key=odd in ("row", "dot.ted")) for odd in names]
         odd = a_table(*columns, name=name)
-        first, second = (tuple(f"{number} {column}" for column in ODD_NAMES) for number in (1, 2))
+        first, second = (tuple(f"{number} {column}" for column in names) for number in (1, 2))
         key = tuple(value for column, value in zip(columns, first, strict=True) if column.key)
         moved = tuple(value if column.key else None for column, value in zip(columns, second, strict=True))
         unsent = [avro_name(column.name) for column in columns if not column.key]
