@@ -54,9 +54,9 @@ imports: $(VENV)/.installed
 test-unit: $(VENV)/.installed
 	$(BIN)/pytest --quiet tests/unit
 
-# The same on the path that needs no compiler.
-test-unit-reference:
-	PENSTOCK_KERNEL=reference $(MAKE) test-unit
+# What transcodes or decodes, once more on the path that needs no compiler; nothing else asks which one is chosen.
+test-unit-reference: $(VENV)/.installed
+	PENSTOCK_KERNEL=reference $(BIN)/pytest --quiet -m 'not both_paths' tests/unit/capture tests/unit/apply_spark
 
 # The protocol as a model: seconds here, minutes below. PENSTOCK_TEST_SEED begins the random walks elsewhere.
 test-model-quick: $(VENV)/.installed
@@ -90,7 +90,7 @@ test-matrix: $(VENV)/.installed
 	PENSTOCK_TEST_POSTGRES_VERSIONS=$$(echo $(VERSIONS) | tr ' ' ,) $(BIN)/pytest $(SIDE_BY_SIDE) tests/integration/test_all_types.py
 	set -e; for version in $(VERSIONS); do PENSTOCK_TEST_POSTGRES=$$version $(BIN)/pytest $(SIDE_BY_SIDE) -rs $(VERSIONED); done
 
-# Ten kills of capture during a copy of two million rows; `make test` does two on 200,000. PENSTOCK_TEST_SEED repeats a run.
+# Ten kills of capture during a copy of two million rows; `make test` does two on 60,000. PENSTOCK_TEST_SEED repeats a run.
 test-resume: $(VENV)/.installed
 	PENSTOCK_TEST_RESUME_ROWS=2000000 PENSTOCK_TEST_RESUME_KILLS=10 $(BIN)/pytest -s --timeout 1200 tests/chaos/test_resumed_copies.py -k again_and_again
 

@@ -32,6 +32,8 @@ if not is_installed():
 
 from apply_spark.avro_decoder import AvroDecoder
 
+pytestmark = pytest.mark.both_paths
+
 HEAD, OTHER = header(SchemaId(0x1234_5678)), header(SchemaId(0x1234_5679))
 NOTHING = st.none()
 

@@ -26,6 +26,8 @@ KERNEL_PATH = kernel_path()
 if KERNEL_PATH is None:
     pytest.skip("the compiled kernel is not installed", allow_module_level=True)
 
+pytestmark = pytest.mark.both_paths
+
 NOW = 1_700_000_000_123_456_789
 UNKNOWN_TYPE = 999_999
 AT = Origin(commit_lsn=0x16_B374_D848, commit_ts=1_600_000_000_123_456, xid=753, lsn=0x16_B374_D000, ordinal=3)

@@ -7,7 +7,10 @@ import pytest
 from capture.transcode.choose import kernel_path
 from tests.fuzz_kernel import fuzz
 
-pytestmark = pytest.mark.skipif(kernel_path() is None, reason="the compiled kernel is not installed")
+pytestmark = [
+    pytest.mark.both_paths,
+    pytest.mark.skipif(kernel_path() is None, reason="the compiled kernel is not installed"),
+]
 
 
 def test_damaged_input_is_never_read_past_its_end_and_never_written_otherwise_than_by_the_reference() -> None:

@@ -37,6 +37,8 @@ from schemas.wire import HEADER_BYTES
 from tests.support.builders import a_column, a_table
 from tests.support.stream_frames import LARGEST, Pumping, keepalive, messages_of, xlog
 
+pytestmark = pytest.mark.both_paths
+
 ORDERS = a_table(table_id=1)
 EVENTS = a_table(a_column("n", 20), name=TableName("public", "events"), table_id=2)
 BEGIN = Begin(Lsn(30), 1_600_000_000_123_456, 7)
