@@ -19,7 +19,7 @@ from tests.support.meanwhile import meanwhile
 from tests.support.pipeline import Pipeline
 from tests.support.workers import kill_a_worker
 
-ROWS = int(os.environ.get("PENSTOCK_TEST_RESUME_ROWS", "200000"))
+ROWS = int(os.environ.get("PENSTOCK_TEST_RESUME_ROWS", "60000"))
 KILLS = int(os.environ.get("PENSTOCK_TEST_RESUME_KILLS", "2"))
 WORKERS = 2
 RECORD_BYTES = 150
@@ -102,7 +102,7 @@ def test_a_copy_that_is_killed_again_and_again_goes_on_where_it_was_and_is_exact
 
 
 def test_a_killed_worker_costs_the_ranges_under_way_and_no_generation(make_pipeline: MakePipeline) -> None:
-    pipeline = a_pipeline_that_copies(make_pipeline, 60_000)
+    pipeline = a_pipeline_that_copies(make_pipeline, 30_000)
     eventually(lambda: pipeline.copied_records("t") > 10_000, what="a part of the copy")
 
     kill_a_worker(pipeline, "t")
@@ -116,7 +116,7 @@ def test_a_killed_worker_costs_the_ranges_under_way_and_no_generation(make_pipel
 
 
 def test_a_lost_connection_costs_the_ranges_under_way_and_no_generation(make_pipeline: MakePipeline) -> None:
-    pipeline = a_pipeline_that_copies(make_pipeline, 60_000)
+    pipeline = a_pipeline_that_copies(make_pipeline, 30_000)
     eventually(lambda: pipeline.copied_records("t") > 10_000, what="a part of the copy")
 
     pipeline.sql(

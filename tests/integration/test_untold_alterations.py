@@ -9,13 +9,16 @@ from typing import LiteralString
 
 import psycopg
 import pytest
+from pyspark.sql import SparkSession
 
 from capture.setup_source import Setup, set_up
+from console.local_stack.spark import spark_runtime
 from schemas.failpoints import VARIABLE
 from tests.conftest import MakePipeline
 from tests.support.altered import columns, copies, mirrored_tables
+from tests.support.applying import apply_to_a_crash
 from tests.support.eventually import eventually
-from tests.support.pipeline import Pipeline
+from tests.support.pipeline import LAKE, Pipeline
 
 FOLLOWED = {
     "alter table {} add column c int": ["id", "a", "n", "c"],
@@ -198,7 +201,7 @@ def _sees_column(pipeline: Pipeline) -> bool:
 
 @pytest.mark.parametrize("setup", [Setup.INSTALL, Setup.REMOVE])
 def test_alterations_survive_kills_of_capture_and_apply_without_a_copy(
-    make_pipeline: MakePipeline, setup: Setup
+    make_pipeline: MakePipeline, setup: Setup, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = make_pipeline()
     pipeline.sql(
@@ -212,8 +215,15 @@ def test_alterations_survive_kills_of_capture_and_apply_without_a_copy(
     pipeline.assert_equal("t")
     pipeline.stop_apply()
 
-    for number in range(2):
+    def killed() -> None:
         pipeline.start_apply_process(**{VARIABLE: "apply.committed=kill"})
+        pipeline.wait_for_death_of_apply()
+
+    def crashed() -> None:  # without a process, which takes seconds to start
+        config = pipeline.config().apply_config(LAKE, spark_runtime())
+        apply_to_a_crash(config, spark, "apply.committed", monkeypatch)
+
+    for number, end_of_apply in enumerate((killed, crashed)):
         with pipeline.source.transaction():
             pipeline.sql(
                 f"update t set n = {number} where id <= 10",
@@ -222,7 +232,7 @@ def test_alterations_survive_kills_of_capture_and_apply_without_a_copy(
             )
         pipeline.kill_capture()
         pipeline.start_capture()
-        pipeline.wait_for_death_of_apply()
+        end_of_apply()
         pipeline.sql(
             f"alter table t rename column c{number} to d{number}", f"insert into t (id) values ({200 + number})"
         )

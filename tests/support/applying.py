@@ -4,20 +4,23 @@ that all tests share. A crash throws the Applier away; the next one begins with 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
+import pytest
 from pyspark.sql import SparkSession
 
 from apply_spark.commands import CommandReader, first_command_of
 from apply_spark.config import ApplyConfig
 from apply_spark.destination import Destination
 from apply_spark.micro_batch import Applier
-from apply_spark.opened import Opened, made_parts, wait_for_capture
+from apply_spark.opened import Opened, made_parts, shown_destination, wait_for_capture
 from apply_spark.progress import Progress
 from apply_spark.run import _begin
 from schemas.topics import Topics
 from stores.kafka_log import KafkaLog, Tail
+from tests.support.failpoints import crashed
 
 
 @contextmanager
@@ -52,3 +55,15 @@ def applying(
             return applier.progress
 
         yield step
+
+
+def apply_to_a_crash(config: ApplyConfig, spark: SparkSession, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apply goes on until it comes to a failpoint, and no further."""
+    crashed(monkeypatch, place, lambda: _apply_for_ever(config, spark))
+
+
+def _apply_for_ever(config: ApplyConfig, spark: SparkSession) -> None:
+    with applying(config, shown_destination(config), spark) as due:
+        while True:
+            due()
+            time.sleep(0.02)
