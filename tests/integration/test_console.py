@@ -58,13 +58,13 @@ def test_status_tells_share_and_time_left_of_a_copy_that_is_under_way(make_pipel
     def copying() -> dict[str, Any] | None:
         report = json.loads(penstock("status", "-c", str(pipeline.file), "--json").stdout)
         table: dict[str, Any] = report["destinations"]["lake"]["tables"].get("public.slow", {})
-        return table if table.get("copy_seconds_left") else None
+        return table if (table.get("copy_seconds_left") or 0) > 1 else None  # by the first rows it may be too little
 
     facts = eventually(copying, what="the time that is left of the copy")
 
     expected = facts["rows_on_kafka"] / facts["copy_share"]
     assert 10_000 < expected < 40_000
-    assert 1 < facts["copy_seconds_left"] < 300
+    assert facts["copy_seconds_left"] < 300
     assert facts["phase"] == "Init"
 
 

@@ -112,6 +112,7 @@ def test_one_change_is_skipped_and_that_is_remembered_until_a_new_copy(make_pipe
     done = penstock(*command, position)
 
     assert done.returncode == 0, done.stderr
+    eventually(lambda: pipeline.known_phase("bad") == "Ready", what="apply to have heard of it")
     pipeline.settle("bad")
     assert sorted(pipeline.lake("select * from public.bad")) == [(1, [1]), (3, [4])]
     assert told(pipeline.file)["skipped"] == [position]

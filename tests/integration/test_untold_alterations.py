@@ -223,6 +223,10 @@ def test_alterations_survive_kills_of_capture_and_apply_without_a_copy(
         config = pipeline.config().apply_config(LAKE, spark_runtime())
         apply_to_a_crash(config, spark, "apply.committed", monkeypatch)
 
+    def captured() -> None:
+        done = pipeline.wal_lsn()
+        eventually(lambda: pipeline.checkpoint_lsn() >= done, what="capture, before the catalog is ahead")
+
     for number, end_of_apply in enumerate((killed, crashed)):
         with pipeline.source.transaction():
             pipeline.sql(
@@ -232,12 +236,12 @@ def test_alterations_survive_kills_of_capture_and_apply_without_a_copy(
             )
         pipeline.kill_capture()
         pipeline.start_capture()
+        captured()
         end_of_apply()
         pipeline.sql(
             f"alter table t rename column c{number} to d{number}", f"insert into t (id) values ({200 + number})"
         )
-        done = pipeline.wal_lsn()
-        eventually(lambda done=done: pipeline.checkpoint_lsn() >= done, what="capture, before the catalog is ahead")
+        captured()
         pipeline.kill_capture()
         pipeline.start_capture()
     pipeline.sql("alter table t drop column a", "delete from t where id = 50")
