@@ -21,7 +21,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from apply_spark.destinations.delta_refusals import is_conflict
 from apply_spark.destinations.plans import taken
 from apply_spark.destinations.spark_changes import merge
-from apply_spark.destinations.spark_jvm import jvm, jvm_session
+from apply_spark.destinations.spark_jvm import java_class, jvm, jvm_session
 from apply_spark.destinations.spark_mirror import How, Mark, Ready, Shape
 from apply_spark.destinations.spark_types import quoted, spark_type
 from apply_spark.errors import DestinationTaken
@@ -34,6 +34,7 @@ _PROPERTIES = {
     "delta.feature.timestampNtz": "supported",
     "delta.checkpointInterval": "50",  # of Delta's log: each costs as much as a small merge
 }
+_DELTA = "org.apache.spark.sql.delta"
 _APPLICATION = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
 _ATTEMPTS = 5
@@ -88,7 +89,7 @@ class DeltaMirror:
         if int(transaction.readVersion()) >= 0:
             self._replace(shape, self._spark.createDataFrame([], StructType(fields)), mark)
             return
-        properties = jvm(self._spark).org.apache.spark.api.python.PythonUtils.toScalaMap(_PROPERTIES)
+        properties = self._java("org.apache.spark.api.python.PythonUtils").toScalaMap(_PROPERTIES)
         described = [field.jsonValue() for field in fields]
         self._describe(transaction, described, properties, mark)
 
@@ -147,7 +148,7 @@ class DeltaMirror:
     # By its log.
 
     def _begun(self) -> Any:  # noqa: ANN401 -- an object of the JVM
-        log = jvm(self._spark).org.apache.spark.sql.delta.DeltaLog
+        log = self._java(f"{_DELTA}.DeltaLog")
         return log.forTable(jvm_session(self._spark), self._path).startTransaction()
 
     def _describe(self, transaction: Any, fields: list[dict[str, Any]], properties: Any, mark: Mark) -> None:  # noqa: ANN401
@@ -171,11 +172,13 @@ class DeltaMirror:
         return Mark(version >> _PLAN_BITS, version & (1 << _PLAN_BITS) - 1) if version >= 0 else None
 
     def _commit(self, transaction: Any, mark: Mark) -> None:  # noqa: ANN401
-        java = jvm(self._spark)
-        delta = java.org.apache.spark.sql.delta
-        marked = delta.actions.SetTransaction(self._application, _version(mark), java.scala.Option.empty())
-        actions = java.scala.jdk.javaapi.CollectionConverters.asScala(java.java.util.List.of(marked)).toSeq()
-        transaction.commit(actions, getattr(getattr(delta, "DeltaOperations$ManualUpdate$"), "MODULE$"))
+        nothing = self._java("scala.Option").empty()
+        marked = self._java(f"{_DELTA}.actions.SetTransaction")(self._application, _version(mark), nothing)
+        actions = self._java("scala.jdk.javaapi.CollectionConverters").asScala(self._java("java.util.List").of(marked))
+        transaction.commit(actions.toSeq(), getattr(self._java(f"{_DELTA}.DeltaOperations$ManualUpdate$"), "MODULE$"))
+
+    def _java(self, name: str) -> Any:  # noqa: ANN401
+        return java_class(jvm(self._spark), name)
 
 
 def _version(mark: Mark) -> int:

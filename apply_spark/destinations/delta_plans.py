@@ -12,8 +12,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from apply_spark.destinations.plans import Plan, taken
-from apply_spark.destinations.spark_jvm import jvm, jvm_session
+from apply_spark.destinations.spark_jvm import java_class, jvm, jvm_session
 
+_PATH, _CONVERTERS = "org.apache.hadoop.fs.Path", "scala.jdk.javaapi.CollectionConverters"
 _KEPT = 8
 """Files of plans that are done, for whoever wants to know what happened."""
 
@@ -24,12 +25,12 @@ class DeltaPlans:
     def __init__(self, spark: SparkSession, folder: str) -> None:
         self._jvm, session = jvm(spark), jvm_session(spark)
         self._configuration = session.sessionState().newHadoopConf()
-        self._store = self._jvm.org.apache.spark.sql.delta.storage.LogStore.apply(session)
+        self._store = self._java("org.apache.spark.sql.delta.storage.LogStore").apply(session)
         self._folder = folder
         self._files = self._path(0).getFileSystem(self._configuration)
 
     def newest(self) -> tuple[int, Plan | None]:
-        self._files.mkdirs(self._jvm.org.apache.hadoop.fs.Path(self._folder))
+        self._files.mkdirs(self._java(_PATH)(self._folder))
         numbers = self._numbers(0)
         for old in numbers[: -_KEPT - 1]:
             self._files.delete(self._path(old), False)
@@ -39,8 +40,8 @@ class DeltaPlans:
         return numbers[-1], Plan.from_json("".join(lines))
 
     def add(self, place: int, plan: Plan) -> None:
-        lines = self._jvm.java.util.List.of(plan.to_json())
-        scala = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(lines).iterator()
+        lines = self._java("java.util.List").of(plan.to_json())
+        scala = self._java(_CONVERTERS).asScala(lines).iterator()
         try:
             self._store.write(self._path(place), scala, False, self._configuration)
         except Py4JJavaError as error:
@@ -53,7 +54,7 @@ class DeltaPlans:
             self._files.delete(self._path(place - _KEPT), False)
 
     def _path(self, number: int) -> Any:  # noqa: ANN401 -- an object of the JVM
-        return self._jvm.org.apache.hadoop.fs.Path(f"{self._folder}/{number:020}.json")
+        return self._java(_PATH)(f"{self._folder}/{number:020}.json")
 
     def _numbers(self, first: int) -> list[int]:
         found = self._list(self._store.listFrom(self._path(first), self._configuration))
@@ -61,4 +62,7 @@ class DeltaPlans:
         return sorted(int(name.removesuffix(".json")) for name in names if name.endswith(".json"))
 
     def _list(self, scala: Any) -> list[Any]:  # noqa: ANN401
-        return list(self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(scala))
+        return list(self._java(_CONVERTERS).asJava(scala))
+
+    def _java(self, name: str) -> Any:  # noqa: ANN401
+        return java_class(self._jvm, name)

@@ -23,7 +23,7 @@ from apply_spark.destinations.iceberg_mirror import IcebergMirror
 from apply_spark.destinations.iceberg_plans import IcebergPlans
 from apply_spark.destinations.iceberg_refusals import is_conflict, refusals
 from apply_spark.destinations.iceberg_table import Catalog
-from apply_spark.destinations.spark_jvm import jvm
+from apply_spark.destinations.spark_jvm import java_class, jvm
 from apply_spark.destinations.spark_mirrors import SparkMirrors, absolute
 from schemas.identifiers import DestinationName, TableName
 from schemas.settings import checked
@@ -116,7 +116,7 @@ class _IcebergTables:
 
     def opened(self, spark: SparkSession) -> IcebergPlans:
         if self._options.catalog is CatalogKind.JDBC:  # Java finds drivers by itself only among its first jars
-            registry = jvm(spark).org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry
+            registry = java_class(jvm(spark), "org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry")
             registry.register("org.postgresql.Driver")
         for key, value in self._options.for_spark(self._name).items():
             spark.conf.set(key, value)

@@ -31,6 +31,7 @@ from apply_spark.destinations.iceberg_refusals import is_conflict
 from apply_spark.destinations.iceberg_table import PASSING, STAGED, Catalog, Moved, Table, Transaction
 from apply_spark.destinations.plans import taken
 from apply_spark.destinations.spark_changes import merge
+from apply_spark.destinations.spark_jvm import java_class
 from apply_spark.destinations.spark_mirror import How, Mark, Ready, Shape
 from apply_spark.destinations.spark_types import quoted, spark_type
 from schemas.identifiers import DestinationName, TableName
@@ -94,7 +95,7 @@ class IcebergMirror:
             return
         transaction = table.begin()
         self._refuse_later_owner(transaction, mark)
-        everything = self._catalog.jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
+        everything = java_class(self._catalog.jvm, "org.apache.iceberg.expressions.Expressions").alwaysTrue()
         transaction.java.newDelete().deleteFromRowFilter(everything).toBranch(PASSING).commit()
         update = transaction.java.updateSchema()
         for field in transaction.fields():

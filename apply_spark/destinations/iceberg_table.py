@@ -21,7 +21,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from apply_spark.destinations.spark_jvm import java_causes, jvm, jvm_session
+from apply_spark.destinations.spark_jvm import java_causes, java_class, jvm, jvm_session
 
 MAIN = "main"
 STAGED = "penstock_"
@@ -45,7 +45,7 @@ class Catalog:
         self.jvm = jvm(spark)
         session = jvm_session(spark)
         # Spark looks for the settings of a catalog in the session of the thread, which a new thread does not have.
-        self.jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
+        java_class(self.jvm, "org.apache.spark.sql.classic.SparkSession").setActiveSession(session)
         self._java = session.sessionState().catalogManager().catalog(name).icebergCatalog()
 
     def table(self, namespace: str, name: str) -> Table | None:
@@ -74,11 +74,11 @@ class Catalog:
 
     def schema(self, shape: StructType) -> Any:  # noqa: ANN401 -- an object of the JVM
         """Iceberg's word for Spark's."""
-        java = self.jvm.org.apache.spark.sql.types.DataType.fromJson(shape.json())
-        return self.jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(java)
+        java = java_class(self.jvm, "org.apache.spark.sql.types.DataType").fromJson(shape.json())
+        return java_class(self.jvm, "org.apache.iceberg.spark.SparkSchemaUtil").convert(java)
 
     def _identifier(self, namespace: str, name: str) -> Any:  # noqa: ANN401 -- an object of the JVM
-        return self.jvm.org.apache.iceberg.catalog.TableIdentifier.parse(f"{namespace}.{name}")
+        return java_class(self.jvm, "org.apache.iceberg.catalog.TableIdentifier").parse(f"{namespace}.{name}")
 
 
 class _Metadata:
@@ -103,7 +103,7 @@ class _Metadata:
         return int(snapshot.sequenceNumber()) if snapshot is not None else -1
 
     def fields(self) -> list[dict[str, Any]]:
-        text = self._jvm.org.apache.iceberg.SchemaParser.toJson(self._table.schema())
+        text = java_class(self._jvm, "org.apache.iceberg.SchemaParser").toJson(self._table.schema())
         fields: list[dict[str, Any]] = json.loads(text)["fields"]
         return fields
 
@@ -126,7 +126,7 @@ class Table(_Metadata):
 
     def expire(self) -> None:
         """Removes every snapshot but the newest, with its files."""
-        now = self._jvm.java.lang.System.currentTimeMillis()
+        now = java_class(self._jvm, "java.lang.System").currentTimeMillis()
         self._table.expireSnapshots().expireOlderThan(now).retainLast(1).commit()
 
 

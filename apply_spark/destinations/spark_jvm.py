@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -13,6 +14,11 @@ from pyspark.sql import SparkSession
 def jvm(spark: SparkSession) -> Any:  # noqa: ANN401 -- what it has is known at run time
     """Classes that Spark has loaded, by their names."""
     return spark._jvm  # noqa: SLF001
+
+
+def java_class(java: Any, name: str) -> Any:  # noqa: ANN401
+    """A class by its full name. Asked for package by package, the JVM looks for a class of each prefix in every jar."""
+    return JavaClass(name, java._gateway_client)  # noqa: SLF001
 
 
 def jvm_session(spark: SparkSession) -> Any:  # noqa: ANN401
