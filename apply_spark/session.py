@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
-from py4j.java_gateway import JavaClass
 from pyspark.sql import SparkSession
 
 from apply_spark.config import ApplyConfig
+from apply_spark.destinations.spark_jvm import java_class, jvm
 
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -53,9 +53,9 @@ def spark_session(config: ApplyConfig) -> SparkSession:
 def _know_classes(session: SparkSession) -> None:
     """PySpark calls them by short names, for which the JVM looks in every jar, and for each of the packages that it
     knows: that took a tenth of its CPU where queries are small."""
-    java = session._jvm  # noqa: SLF001
+    java = jvm(session)
     for name in _CLASSES:
-        setattr(java, name.rpartition(".")[2], JavaClass(name, java._gateway_client))  # noqa: SLF001
+        setattr(java, name.rpartition(".")[2], java_class(java, name))
 
 
 def session_settings(config: ApplyConfig) -> dict[str, str]:
