@@ -21,18 +21,18 @@ BOUNDS: Mapping[str, tuple[int, str]] = {
     "apply python, resident bytes": (60 * _MB, "Arrow's pool keeps the largest interval"),
     "apply python, descriptors": (10, ""),
     "apply python, threads": (5, ""),
-    "spark jvm, resident bytes": (400 * _MB, "its heap, `apply.driver_memory` = 1g here, fills before it is collected"),
+    "spark jvm, resident bytes": (300 * _MB, "its heap, `apply.driver_memory` = 1g here, fills before it is collected"),
     "spark jvm, descriptors": (60, "Kafka consumers and jars that are opened late"),
     "spark jvm, threads": (40, "pools that grow to their size"),
     "query folder, bytes": (2 * _MB, "Spark keeps the last 100 batches"),
-    "other scratch files, bytes": (50 * _MB, "shuffle files until they are collected"),
+    "other scratch files, bytes": (20 * _MB, "shuffle files until they are collected"),
     "state store, bytes": (_MB, "copies and shapes, not changes"),
     "duckdb file, bytes": (80 * _MB, "the table has as many rows all the time; room that was freed is used again"),
-    "topic checkpoints, bytes": (20 * _MB, "`kafka.retention` = 10 minutes here"),
-    "topic feedback, bytes": (10 * _MB, "compacted every ten minutes"),
+    "topic checkpoints, bytes": (5 * _MB, "`kafka.retention` = 10 minutes here"),
+    "topic feedback, bytes": (5 * _MB, "compacted every ten minutes"),
     "topic schemas, bytes": (100_000, "one record for each shape"),
     "topic control, bytes": (100_000, "one record for each command"),
-    "topic of changes, bytes": (150 * _MB, "`kafka.retention` = 10 minutes here"),
+    "topic of changes, bytes": (60 * _MB, "`kafka.retention` = 10 minutes here"),
 }
 """How much of each may be there more than after the warm-up, and why any."""
 _BEGIN, _END = "<!-- soak: begin -->", "<!-- soak: end -->"
@@ -96,7 +96,9 @@ def write_page(soak: Soak, docs: Path) -> None:
 
 
 def _figure(name: str, value: int) -> str:
-    return f"{value / _MB:,.1f} MB" if name.endswith("bytes") else f"{value:,}"
+    if not name.endswith("bytes"):
+        return f"{value:,}"
+    return f"{value / _MB:,.1f} MB" if abs(value) >= _MB else f"{value / 1000:,.0f} kB"
 
 
 def _draw(soak: Soak, path: Path) -> None:
