@@ -109,9 +109,10 @@ def _draw(soak: Soak, path: Path) -> None:
     minutes = [second / 60 for second in soak.seconds]
     for axes, name in zip(figure.subplots((len(names) + 2) // 3, 3).flat, names, strict=False):
         scale = _MB if name.endswith("bytes") else 1
-        axes.plot(minutes, [value / scale for value in soak.samples[name]], color="#1f6feb", linewidth=1)
+        values = [value / scale for value in soak.samples[name]]
+        axes.plot(minutes, values, color="#1f6feb", linewidth=1)
         axes.axvline(minutes[len(minutes) // 3], color="#9aa5b1", linewidth=0.8)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * max(values) or 1)
         axes.set_title(name.replace("bytes", "MB"), fontsize=8)
         axes.tick_params(labelsize=7)
     path.parent.mkdir(parents=True, exist_ok=True)
