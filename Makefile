@@ -8,7 +8,7 @@ RESULT := $(RESULT)
 # A run starts hundreds of processes; without bytecode each compiles what it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo build-kernel test prepared checks lint types imports test-unit test-unit-reference test-model-quick test-model test-destinations integration integration-spark integration-capture integration-alone test-matrix test-resume test-failpoints test-large fuzz chaos bench bench-quick format clean
+.PHONY: demo build-kernel test prepared checks lint types imports test-unit test-unit-reference test-model-quick test-model test-destinations integration integration-spark integration-capture integration-alone test-matrix test-resume test-failpoints test-large test-mutations fuzz chaos soak bench bench-quick format clean
 
 $(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/*.pyx capture/transcode/*.pyx capture/transcode/*.pxd apply_spark/*.pyx apply_spark/*.pxd)
 	$(PYTHON) -m venv $(VENV)
@@ -102,6 +102,10 @@ test-failpoints: prepared
 test-large: $(VENV)/.installed
 	PENSTOCK_TEST_TRANSACTION_ROWS=10000000 PENSTOCK_TEST_ROW_MEGABYTES=200 $(BIN)/pytest -s tests/integration/test_large_things.py -k 'one_huge_transaction or a_larger_row'
 
+# Every promise broken on purpose, one line at a time, in a copy of the code: the test that is named must fail. ONLY takes some.
+test-mutations: $(VENV)/.installed
+	$(BIN)/python -m tests.mutations $(if $(ONLY),--only '$(ONLY)')
+
 # Nightly; `make test` does the same for a bounded time.
 fuzz: $(VENV)/.installed
 	$(BIN)/python -m tests.fuzz_kernel --executions 1000000
@@ -110,6 +114,12 @@ fuzz: $(VENV)/.installed
 MINUTES ?= 3
 chaos: prepared
 	$(BIN)/python -m tests.chaos_suite --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(OUT),--out $(OUT))
+
+# A pipeline under a steady load, an hour unless MINUTES says otherwise; fails where something grew by more than its bound. Writes a result and docs/soak.md.
+SOAK := benchmarks/results/soak/$(shell date -u +%F)-$(shell git rev-parse --short HEAD).json
+soak: $(VENV)/.installed-bench
+	$(BIN)/python -m benchmarks.soak --minutes $(if $(filter file,$(origin MINUTES)),60,$(MINUTES)) --out $(SOAK); code=$$?; \
+	test -f $(SOAK) && $(BIN)/python -m benchmarks.soak --report $(SOAK); exit $$code
 
 # Three quarters of an hour on a quiet machine, the transaction of ten million rows included. Writes a result file and docs/benchmarks.md; both are to be committed together.
 bench: $(VENV)/.installed-bench

@@ -11,13 +11,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from schemas.errors import Retry
+from schemas.errors import Retry, StateTooNew
 from schemas.feedback import TableReport
 from schemas.identifiers import Epoch, LogId, SchemaId, TableName
 from schemas.lsn import NOWHERE, Lsn, Position
 from schemas.phases import Errored, Phase, Ready, StoredPhase, SyncDone, phase_from_json, phase_to_json
 
-_CONTROL, _SHOWING = "control", "showing"
+_CONTROL, _SHOWING, _FORMAT = "control", "showing", "format"
+_NEWEST = 1
+"""The format of what is stored. One more where a field comes to mean something else: a new field is noticed without."""
+_BESIDE = _CONTROL, _SHOWING, _FORMAT
+"""What stands with a table and is not of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +112,19 @@ class TableProgress:
             "ahead": ahead,
             "skipped": [str(position) for position in self.skipped],
         }
-        return json.dumps(fields | encoded | further)
+        return json.dumps(fields | encoded | further | {_FORMAT: _NEWEST})
 
     @classmethod
     def from_json(cls, text: str) -> TableProgress:
-        """What versions before did not write has its default."""
-        fields = {name: value for name, value in json.loads(text).items() if name not in (_CONTROL, _SHOWING)}
+        """What releases before did not write has its default. StateTooNew: a newer one wrote it."""
+        stored = json.loads(text)
+        format_, further = stored.get(_FORMAT, 0), stored.keys() - {*cls.__dataclass_fields__, *_BESIDE}
+        if format_ > _NEWEST or further:
+            raise StateTooNew(
+                f"The progress of {'.'.join(stored['table'])} was written by a newer penstock: it has format "
+                f"{format_}; this one knows {_NEWEST}{''.join(f', and not {name}' for name in sorted(further))}."
+            )
+        fields = {name: value for name, value in stored.items() if name not in _BESIDE}
         fields["table"] = TableName(*fields["table"])
         fields["source"] = TableName(*fields["source"]) if fields.get("source") else None
         fields["phase"] = phase_from_json(fields["phase"])

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from apply_spark.commands import CommandReader, first_command_of
 from apply_spark.config import ApplyConfig, Ends
+from apply_spark.destinations.spark_jvm import jvm
 from apply_spark.errors import TablesHeld
 from apply_spark.history import history, unreached
 from apply_spark.joining import adapted
@@ -75,7 +76,7 @@ def _query_until(stop: threading.Event, config: ApplyConfig, here: Opened) -> No
         stack.callback(control.close)
         applier = Applier(here.destination, stored, parts, first_command)
         handler = _Handler(applier, checkpoints, CommandReader(control, config.name), begin, stop)
-        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-query-"))
+        scratch = stack.enter_context(_scratch(here.spark))
         query = _start(here.spark, config, topics.checkpoints, begin, handler, scratch)
         stack.callback(query.stop)
         log.info("apply started", destination=config.name, lsn=str(stored.lsn if stored else "0/0"))
@@ -163,6 +164,15 @@ class _Handler:
             self._next_offset += 1
             self._waiting.append(record)
         return self._stop.is_set() or bool(self._waiting)
+
+
+@contextmanager
+def _scratch(spark: SparkSession) -> Iterator[str]:
+    """A folder of the query. The JVM removes it where this process ends without a word."""
+    with tempfile.TemporaryDirectory(prefix="penstock-query-") as folder:
+        java = jvm(spark)
+        java.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(java.java.io.File(folder))
+        yield folder
 
 
 def _start(

@@ -97,7 +97,7 @@ class Meter:
     def _discover(self) -> None:
         for root, role in list(self._roots.items()):
             self._add(root, _role(root, role, is_root=True))
-            for child in _descendants(root):
+            for child in descendants(root):
                 self._add(child, _role(child, role, is_root=False))
 
     def _add(self, pid: int, role: str | None) -> None:
@@ -146,14 +146,14 @@ def _stat(pid: int) -> list[str] | None:
         return None
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
     found: list[int] = []
     try:
         for task in (_PROC / str(pid) / "task").iterdir():
             children = [int(child) for child in (task / "children").read_text().split()]
             found += children
             for child in children:
-                found += _descendants(child)
+                found += descendants(child)
     except (FileNotFoundError, ProcessLookupError):
         pass  # it has ended while we looked
     return found

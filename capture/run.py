@@ -55,7 +55,7 @@ from stores.state import CAPTURE
 
 _PATIENCE_SECONDS = 600.0
 _PAUSE_SECONDS = 0.5
-_DRAIN_SECONDS = 5.0
+_DRAIN_SECONDS = 2.0
 _AWAY = (SourceUnreachable, SlotInUse, StoreTaken, RegistryUnreachable)
 
 log = structlog.get_logger(__name__)
@@ -83,7 +83,11 @@ def _open_when_it_can(
     config: CaptureConfig, nursery: Nursery, store: SqliteStore, parts: ExitStack, stop: threading.Event
 ) -> Stream:
     """Waits for a server that is away, or for a walsender that still holds the slot, before it gives up."""
-    for attempt in stamina.retry_context(on=_AWAY, attempts=None, timeout=_PATIENCE_SECONDS, wait_max=5.0):
+
+    def may_come_back(error: Exception) -> bool:
+        return isinstance(error, _AWAY) and not stop.is_set()
+
+    for attempt in stamina.retry_context(on=may_come_back, attempts=None, timeout=_PATIENCE_SECONDS, wait_max=5.0):
         with attempt:
             parts.close()
             try:

@@ -1,7 +1,8 @@
 """Capture and apply as child processes, the same commands as on hosts of their own.
 
 A socket pair joins parent and child. The child sees its parent's death as the end of the socket and stops cleanly; the
-parent receives on it why the child failed. Promised: no stage outlives the parent by more than the time to drain.
+parent receives on it why the child failed. Promised: a stage that is to stop, or whose parent is gone, has ended a
+second after DRAIN_SECONDS at the latest, whatever it was doing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Protocol, Self
@@ -27,9 +28,13 @@ from console.errors import StageFailed
 from console.signals import stop_on_signals
 from schemas.errors import PenstockError
 
-DRAIN_SECONDS = 60.0
+DRAIN_SECONDS = 6.0
+"""Docker kills 10 s after its SIGTERM; what is left is for a JVM to end, and for an embedded broker."""
+_CHILDREN_SECONDS = 1.0
+_LATE_SECONDS = 2.5
+"""How much longer its parent waits for a stage that should have drained."""
 _LOOK_SECONDS = 0.1
-_FAILED = 1
+FAILED = 1
 
 log = structlog.get_logger(__name__)
 
@@ -89,7 +94,7 @@ class Stage:
         code = self.process.wait()
         told = self._told()
         if told is not None:
-            return StageFailed(f"{self.name}: {told['reason']}", solution=told["solution"], exit_code=code or _FAILED)
+            return StageFailed(f"{self.name}: {told['reason']}", solution=told["solution"], exit_code=code or FAILED)
         if code == 0:
             return StageFailed(f"{self.name} has ended, though nobody asked it to.", solution="Start it again.")
         if code < 0:
@@ -150,11 +155,13 @@ class Stages:
         while not stop.wait(_LOOK_SECONDS):
             self.check()
         self.ask_to_stop()
-        self._wait(DRAIN_SECONDS)
+        self._wait()
         for stage in self._stages:
             code = stage.process.poll()
             if code is None:
-                raise StageFailed(f"{stage.name} did not drain within {DRAIN_SECONDS:g} s and was ended.")
+                raise StageFailed(
+                    f"{stage.name} did not end within {DRAIN_SECONDS + _LATE_SECONDS:g} s and was killed."
+                )
             # A stage that was still starting has no handler yet: the signal ends it, and that is what was asked for.
             if code not in (0, -signal.SIGTERM):
                 raise stage.failure()
@@ -172,27 +179,28 @@ class Stages:
     def stop(self) -> None:
         """Ask every stage to drain; end those that do not in time."""
         self.ask_to_stop()
-        self._wait(DRAIN_SECONDS)
+        self._wait()
         for stage in self._stages:
             if not stage.ended():
-                log.warning("stage did not drain in time", stage=stage.name, seconds=DRAIN_SECONDS)
+                log.warning("stage did not end in time", stage=stage.name)
         self.kill()
         for stage in self._stages:
             stage.process.wait()
             stage.close()
 
-    def _wait(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
+    def _wait(self) -> None:
+        until = time.monotonic() + DRAIN_SECONDS + _LATE_SECONDS
         while time.monotonic() < until and not all(stage.ended() for stage in self._stages):
             time.sleep(_LOOK_SECONDS)
 
 
 @contextmanager
-def running_as_stage(parent_pipe: int | None) -> Iterator[threading.Event]:
+def running_as_stage(parent_pipe: int | None, *, cut_short: int = 0) -> Iterator[threading.Event]:
     """Inside a stage: an event that is set by a signal, or by the parent's death.
 
-    With a parent, a PenstockError is told to it instead of being raised."""
-    with stop_on_signals() as stop:
+    With a parent, a PenstockError is told to it instead of being raised. `cut_short` is the exit code of a stage that
+    did not drain in time: an error where it was to come to an end by itself."""
+    with stop_on_signals() as stop, _ended_in_time(stop, cut_short):
         if parent_pipe is None:
             yield stop
             return
@@ -209,6 +217,39 @@ def running_as_stage(parent_pipe: int | None) -> Iterator[threading.Event]:
 
 
 @contextmanager
+def _ended_in_time(stop: threading.Event, code: int) -> Iterator[None]:
+    """A stage may wait for a server that is silent, or write what takes minutes. Nothing is lost where it ends in the
+    middle of that, as nothing is by a kill: the next start goes on from what is stored."""
+    left = threading.Event()
+
+    def watch() -> None:
+        stop.wait()
+        if not left.wait(DRAIN_SECONDS):
+            log.warning("stage did not drain in time, leaving the rest to the next start", seconds=DRAIN_SECONDS)
+            _signal_children(signal.SIGTERM)
+            time.sleep(_CHILDREN_SECONDS)  # a JVM removes its files; one that waits for a silent broker does not end
+            _signal_children(signal.SIGKILL)
+            os._exit(code)
+
+    watcher = threading.Thread(target=watch, name="drain-watch")
+    watcher.start()
+    try:
+        yield
+    finally:
+        left.set()
+        stop.set()
+        watcher.join()
+
+
+def _signal_children(number: signal.Signals) -> None:
+    """Of this process, where the system tells them: Linux does. Elsewhere they notice by themselves that it is gone."""
+    for told in Path("/proc/self/task").glob("*/children"):
+        for pid in told.read_text().split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), number)
+
+
+@contextmanager
 def _watching(parent: socket.socket, stop: threading.Event) -> Iterator[None]:
     wake, wakened = socket.socketpair()
 
@@ -218,12 +259,8 @@ def _watching(parent: socket.socket, stop: threading.Event) -> Iterator[None]:
             events.register(wakened, selectors.EVENT_READ)
             if any(key.fileobj is wakened for key, _ in events.select()):
                 return
-            events.unregister(parent)
             log.warning("parent has gone")
             stop.set()
-            if not events.select(DRAIN_SECONDS):
-                log.error("stage did not drain in time", seconds=DRAIN_SECONDS)
-                os._exit(_FAILED)
 
     watcher = threading.Thread(target=watch, name="parent-watch")
     watcher.start()

@@ -9,6 +9,7 @@ Row values never appear in any of the three.
     |-- LogError             Kafka: topics, records, brokers   (both stages)
     |-- DestinationError     the place where rows are written  (apply_spark)
     |-- StoreError           what the pipeline remembers       (stores)
+    |-- StateTooNew          a newer penstock wrote it         (all)
     '-- MalformedMessage     bytes that are not what they claim to be
 """
 
@@ -58,6 +59,14 @@ class DestinationError(PenstockError):
 
 class StoreError(PenstockError):
     """The pipeline's memory cannot be read or written."""
+
+
+class StateTooNew(PenstockError):
+    """What is stored was written by a newer penstock, and may mean more than this one would understand."""
+
+    solution = (
+        "Upgrade this penstock to the version that wrote it, or a newer one. To go back, see docs/how-to/upgrade.md."
+    )
 
 
 class MalformedMessage(PenstockError):

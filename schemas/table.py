@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
+from schemas.errors import StateTooNew
 from schemas.identifiers import TableId, TableName
 
 
@@ -95,6 +96,13 @@ class TableSchema:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> TableSchema:
+        """What releases before did not write has its default. StateTooNew: somebody wrote more."""
+        further = {*data, *(name for column in data["columns"] for name in column)} - _WRITTEN
+        if further:
+            raise StateTooNew(
+                f"The schema of {data['schema']}.{data['name']} tells {', '.join(sorted(further))}, which this "
+                "penstock does not know."
+            )
         return cls(
             id=TableId(data["id"]),
             name=TableName(data["schema"], data["name"]),
@@ -102,3 +110,6 @@ class TableSchema:
             columns=tuple(Column(**column) for column in data["columns"]),
             width=data.get("width", 0),
         )
+
+
+_WRITTEN = {*Column.__dataclass_fields__, "id", "schema", "name", "identity", "width", "columns"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import fastavro
 
-from schemas.errors import LogError
+from schemas.errors import LogError, StateTooNew
 from schemas.identifiers import SchemaId
 
 HEADER_BYTES = 5
@@ -21,6 +21,12 @@ class NotOurRecord(LogError):
     """A record on one of our topics that penstock did not write."""
 
     solution = "Find the foreign producer and take its write permission away; then run `penstock resync TABLE`."
+
+
+class NewerRecord(NotOurRecord):
+    """A record whose schema this version does not know."""
+
+    solution = StateTooNew.solution
 
 
 def header(schema: SchemaId) -> bytes:
@@ -40,12 +46,16 @@ def derived_id(schema: object) -> SchemaId:
 
 
 class FixedCodec:
-    """Bytes of the records whose schema is part of the protocol: checkpoints, feedback, control."""
+    """Bytes of the records whose schema is part of the protocol: checkpoints, feedback, control.
 
-    def __init__(self, schema: dict[str, Any]) -> None:
+    `former`: schemas of releases before, whole, whose records are still on topics. A new field has a default. A record
+    of any other schema is of a newer penstock, and refused."""
+
+    def __init__(self, schema: dict[str, Any], *former: dict[str, Any]) -> None:
         self._schema = fastavro.parse_schema(schema)
         self._name = schema["name"]
         self.id = derived_id(schema)
+        self._former = {derived_id(each): fastavro.parse_schema(each) for each in former}
 
     def encode(self, value: dict[str, Any]) -> bytes:
         out = io.BytesIO()
@@ -54,11 +64,17 @@ class FixedCodec:
         return out.getvalue()
 
     def decode(self, record: bytes) -> dict[str, Any]:
-        if schema_id_of(record) != self.id:
-            raise NotOurRecord(f"A record is not a {self._name} of this version of penstock.")
+        written_as = schema_id_of(record)
+        writer = self._schema if written_as == self.id else self._former.get(written_as)
+        if writer is None:
+            raise NewerRecord(
+                f"A record has schema {written_as}, which is no {self._name} that this penstock knows: a newer "
+                "penstock wrote it, or somebody who should not write to this topic."
+            )
+        reader = None if written_as == self.id else self._schema
         try:
             value = fastavro.schemaless_reader(
-                io.BytesIO(record[HEADER_BYTES:]), self._schema, None, return_record_name=True
+                io.BytesIO(record[HEADER_BYTES:]), writer, reader, return_record_name=True
             )
         except (EOFError, ValueError, IndexError, KeyError, TypeError) as error:
             raise NotOurRecord(f"A record has the header of a {self._name}, but not its body.") from error

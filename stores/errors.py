@@ -33,7 +33,10 @@ class StoreUnreadable(StoreError):
 class StoreTooNew(StoreError):
     """The store has migrations that this version does not know."""
 
-    solution = "Update penstock to the version that last used this store, or a newer one."
+    solution = (
+        "Upgrade this penstock to the version that last used this store, or a newer one. To go back, see "
+        "docs/how-to/upgrade.md."
+    )
 
 
 class StoreClosed(StoreError):

@@ -23,6 +23,10 @@ from schemas.failpoints import failpoint
 
 _POLL_SECONDS = 0.5
 MEET_SECONDS = 2.0
+_SEGMENT_MS = 600_000
+_SEGMENTS = 8
+"""Kafka deletes and compacts whole segments, and never the newest. By its own settings one lasts a week, and so would
+records whose time is up after an hour, and every feedback."""
 
 
 class BrokerUnreachable(LogError):
@@ -191,9 +195,10 @@ class KafkaLog:
         match kind:
             case TopicKind.RECORDS:
                 retention = int(self._config.retention.total_seconds() * 1000)
-                settings |= {"cleanup.policy": "delete", "retention.ms": str(retention)}
+                segment = max(_SEGMENT_MS, retention // _SEGMENTS)
+                settings |= {"cleanup.policy": "delete", "retention.ms": str(retention), "segment.ms": str(segment)}
             case TopicKind.LATEST:
-                settings |= {"cleanup.policy": "compact"}
+                settings |= {"cleanup.policy": "compact", "segment.ms": str(_SEGMENT_MS)}
             case TopicKind.KEPT:
                 settings |= {"cleanup.policy": "delete", "retention.ms": "-1"}
         wanted = [NewTopic(topic, 1, self._config.replication_factor, config=settings) for topic in topics]

@@ -174,7 +174,8 @@ def _migrate(connection: _Connection) -> None:
         migrations = _known_migrations()
         if applied > migrations[-1].number:
             raise StoreTooNew(
-                f"The store in Postgres has migration {applied}; this penstock knows {migrations[-1].number}."
+                f"The store in Postgres was written by a newer penstock: it has migration {applied}, this one knows "
+                f"{migrations[-1].number}."
             )
         for migration in migrations[applied:]:
             connection.execute(migration.script)

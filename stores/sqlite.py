@@ -137,7 +137,8 @@ class RowsInSqlite:
         applied = int(self._one("pragma user_version")) if is_ours else 0
         if applied > len(_MIGRATIONS):
             raise StoreTooNew(
-                f"The store '{self._path}' has migration {applied}; this penstock knows {len(_MIGRATIONS)}."
+                f"The store '{self._path}' was written by a newer penstock: it has migration {applied}, this one knows "
+                f"{len(_MIGRATIONS)}."
             )
         return applied
 

@@ -12,7 +12,7 @@ from apply_spark.config import FilledBy
 from console.commands.options import ConfigFile, ParentPipe
 from console.config import DEFAULT_FILE, load
 from console.metrics_server import serving_metrics
-from console.stages import running_as_stage
+from console.stages import FAILED, running_as_stage
 from schemas.errors import ConfigError
 from schemas.lsn import Lsn
 
@@ -50,7 +50,7 @@ def replay(
 ) -> None:
     """Fill a new destination from the topics, beside the running ones; Postgres is not asked. Ends when it is full."""
     bound = _until(until) if until is not None else None
-    with running_as_stage(parent_pipe) as stop:
+    with running_as_stage(parent_pipe, cut_short=FAILED) as stop:
         pipeline = load(config)
         name = pipeline.destination_named(destination)
         if bound is not None and pipeline.destinations[name].filled_by is not FilledBy.REPLAY:

@@ -247,7 +247,7 @@ def test_a_sqlite_store_of_a_newer_penstock_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreTooNew, match="migration 1000") as refused:
         SqliteStore(tmp_path / "store.sqlite")
 
-    assert "Update penstock" in refused.value.solution
+    assert "Upgrade this penstock" in refused.value.solution
 
 
 def test_a_damaged_row_is_unreadable(tmp_path: Path) -> None:

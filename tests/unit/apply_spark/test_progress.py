@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apply_spark.progress import Progress, ShapeAhead, TableProgress
-from schemas.errors import Retry
+from schemas.errors import Retry, StateTooNew
 from schemas.identifiers import Epoch, LogId, SchemaId, TableName
 from schemas.lsn import Lsn, Position
 from schemas.phases import Catchup, DataSync, Errored, FinishedCopy, Init, Phase, Ready, SyncDone, SyncWait
@@ -197,3 +197,20 @@ def test_what_is_shown_and_other_names_and_shapes_come_back_as_they_were_stored(
     head, tables = progress.stored()
 
     assert Progress.restored(tuple(head), tables[2]) == progress
+
+
+@pytest.mark.parametrize("newer", [{"format": 2}, {"later": None}])
+def test_progress_of_a_newer_penstock_is_refused(newer: dict[str, Any]) -> None:
+    stored = json.loads(a_table().to_json())
+
+    with pytest.raises(StateTooNew, match="written by a newer penstock") as refused:
+        TableProgress.from_json(json.dumps(stored | newer))
+
+    assert "Upgrade this penstock" in refused.value.solution
+
+
+def test_progress_from_before_there_was_a_format_is_read() -> None:
+    stored = json.loads(a_table().to_json())
+    del stored["format"]
+
+    assert TableProgress.from_json(json.dumps(stored)) == a_table()

@@ -22,7 +22,7 @@ from console.logs import LogFormat, set_up_logs
 from schemas.errors import SourceError
 set_up_logs(LogFormat.JSON)
 try:
-    with running_as_stage({pipe}) as stop:
+    with running_as_stage({pipe}{option}) as stop:
         print("ready", flush=True)
         {body}
 except ReportedToParent:
@@ -31,8 +31,8 @@ except ReportedToParent:
 
 
 @contextmanager
-def a_stage(body: str, parent: socket.socket | None = None) -> Iterator[subprocess.Popen[str]]:
-    script = STAGE.format(pipe=parent.fileno() if parent is not None else None, body=body)
+def a_stage(body: str, parent: socket.socket | None = None, option: str = "") -> Iterator[subprocess.Popen[str]]:
+    script = STAGE.format(pipe=parent.fileno() if parent is not None else None, body=body, option=option)
     with subprocess.Popen(
         [sys.executable, "-c", script],
         stdout=subprocess.PIPE,
@@ -69,6 +69,20 @@ def test_a_second_signal_ends_at_once() -> None:
         process.send_signal(signal.SIGTERM)
 
         assert process.wait(timeout=30) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(("option", "code"), [("", 0), (", cut_short=1", 1)])
+def test_a_stage_that_does_not_drain_in_time_ends_all_the_same(option: str, code: int) -> None:
+    body = 'import time, console.stages as s; s.DRAIN_SECONDS = 0.2; print("set", flush=True); time.sleep(60)'
+    with a_stage(body, option=option) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "set\n"
+        process.send_signal(signal.SIGTERM)
+
+        _, err = process.communicate(timeout=30)
+
+    assert process.returncode == code
+    assert "stage did not drain in time" in err
 
 
 def test_a_stage_stops_when_its_parent_is_gone() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,12 +21,13 @@ from schemas.checkpoint import (
     TableRemoved,
 )
 from schemas.control import Command, Control, Pause, Resume, Resync, Rollback, Skip, SwitchPolicy
-from schemas.errors import Retry
+from schemas.errors import Retry, StateTooNew
 from schemas.feedback import Feedback, TableReport
 from schemas.identifiers import DestinationName, Epoch, LogId, SchemaId, TableName
 from schemas.lsn import Lsn, Position
 from schemas.phases import Catchup, DataSync, Errored, FinishedCopy, Init, Phase, Ready, SyncDone, SyncWait
-from schemas.wire import NotOurRecord, derived_id, header, schema_id_of
+from schemas.table import TableSchema
+from schemas.wire import FixedCodec, NewerRecord, NotOurRecord, derived_id, header, schema_id_of
 
 LONGS = st.integers(0, 2**63 - 1)
 LSNS = LONGS.map(Lsn)
@@ -132,7 +134,7 @@ def test_a_command_is_read_as_it_was_written(name: str, command: Command) -> Non
 
 
 def test_a_record_of_another_kind_is_refused() -> None:
-    with pytest.raises(NotOurRecord, match="not a Feedback"):
+    with pytest.raises(NewerRecord, match="no Feedback that this penstock knows"):
         Feedback.decode(CONTROL.encode())
 
 
@@ -181,3 +183,43 @@ def test_a_policy_of_a_later_version_is_refused_as_not_ours() -> None:
 
     with pytest.raises(NotOurRecord, match="policy"):
         Control.decode(Control("7f", SwitchPolicy(nobodys)).encode())
+
+
+def _record(name: str, *fields: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": "a", "type": "long"}, *fields]}
+
+
+def _with_markers(*fields: dict[str, Any]) -> dict[str, Any]:
+    """As a checkpoint has them: a list of records of several kinds."""
+    kinds = [_record("Started", *fields), _record("Finished")]
+    return _record("Log", {"name": "markers", "type": {"type": "array", "items": kinds}}, *fields)
+
+
+def test_a_record_of_a_release_before_is_read_with_the_defaults_of_what_it_did_not_have() -> None:
+    before, new = _with_markers(), {"name": "later", "type": "string", "default": "none"}
+    old = FixedCodec(before).encode({"a": 1, "markers": [("Finished", {"a": 2}), ("Started", {"a": 3})]})
+
+    value = FixedCodec(_with_markers(new), before).decode(old)
+
+    markers = [("Finished", {"a": 2}), ("Started", {"a": 3, "later": "none"})]
+    assert value == {"a": 1, "markers": markers, "later": "none"}
+
+
+def test_a_record_of_a_release_after_is_refused() -> None:
+    newer = FixedCodec(_record("Log", {"name": "later", "type": "string", "default": "none"}))
+
+    with pytest.raises(NewerRecord, match="newer penstock") as refused:
+        FixedCodec(_record("Log")).decode(newer.encode({"a": 1, "later": "x"}))
+
+    assert "Upgrade this penstock" in refused.value.solution
+
+
+def test_a_schema_of_a_release_after_is_refused() -> None:
+    column = {"name": "a", "type_oid": 20, "type_name": "int8"}
+    table = {"id": 1, "schema": "public", "name": "t", "identity": "d", "columns": [column]}
+
+    assert TableSchema.from_json(table).columns[0].name == "a"
+    with pytest.raises(StateTooNew, match="tells later"):
+        TableSchema.from_json({**table, "columns": [{**column, "later": 1}]})
+    with pytest.raises(StateTooNew, match="tells later"):
+        TableSchema.from_json({**table, "later": 1})
