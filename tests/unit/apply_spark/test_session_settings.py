@@ -65,6 +65,10 @@ def test_settings_reach_the_jvm_in_a_file_of_its_user_that_is_gone_afterwards(mo
     assert dict(_read_as_java(line) for line in lines) == given
     assert not file.exists()
     assert os.environ["PYSPARK_SUBMIT_ARGS"] == "--verbose pyspark-shell"
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS")
+    with _handed_over(given):
+        assert os.environ["PYSPARK_SUBMIT_ARGS"].endswith(" pyspark-shell")
+    assert "PYSPARK_SUBMIT_ARGS" not in os.environ
 
 
 def _read_as_java(line: str) -> tuple[str, str]:
