@@ -21,7 +21,7 @@ from apply_spark.errors import RecordDamaged
 from apply_spark.read import OffsetRange, raw_records
 from schemas.connections import KafkaConfig
 from schemas.identifiers import SchemaId
-from schemas.wire import header
+from schemas.wire import HEADER_BYTES, header
 from stores.kafka_log import KafkaLog
 from stores.schema_topic import RegisteredSchema
 
@@ -67,6 +67,14 @@ class RawRecords:
     topic: str
     range: OffsetRange
     values: list[pa.BinaryArray]
+
+    def __len__(self) -> int:
+        return sum(len(array) for array in self.values)
+
+    def heads(self) -> set[bytes | None]:
+        """What the records begin with, where the header is; None: a record without a value."""
+        heads = [pc.unique(pc.binary_slice(array, 0, HEADER_BYTES)) for array in self.values]
+        return {head for some in heads for head in some.to_pylist()}
 
 
 def raw_here(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[str, OffsetRange]) -> dict[str, RawRecords]:

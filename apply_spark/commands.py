@@ -14,9 +14,10 @@ import structlog
 
 from apply_spark.progress import Progress, TableProgress
 from schemas.control import ApplyCommand, Control, Pause, Resume, Rollback, Skip
-from schemas.errors import DestinationError, LogError
+from schemas.errors import DestinationError
 from schemas.identifiers import DestinationName
 from schemas.phases import Errored, Init, SyncDone
+from schemas.wire import NotOurRecord
 from stores.kafka_log import KafkaLog, Tail
 
 log = structlog.get_logger(__name__)
@@ -45,9 +46,9 @@ class CommandReader:
         """The offset of each new record, and what it asks of this destination, if anything."""
         for record in self._tail.new():
             try:
-                control = Control.decode(record.value or b"")
-            except LogError as error:
-                log.warning("command not understood", offset=record.offset, error=error.reason)
+                control = record.read(Control.decode)
+            except NotOurRecord as error:
+                log.warning("command not understood", topic=record.topic, offset=record.offset, error=error.reason)
                 yield record.offset, None
                 continue
             yield record.offset, self._mine(control)

@@ -153,10 +153,15 @@ class ApplyTuning(BaseModel, frozen=True, extra="forbid"):
         default=ByteSize(256 * 1024**2), description="Checkpoints are joined up to this many bytes."
     )
     trigger_interval: timedelta = Field(
-        default=timedelta(milliseconds=200), description="How often new checkpoints are looked for."
+        default=timedelta(milliseconds=200),
+        ge=timedelta(0),
+        le=timedelta(days=1),
+        description="How often new checkpoints are looked for.",
     )
     progress_interval: timedelta = Field(
-        default=timedelta(seconds=30), description="How often progress is stored while nothing is written."
+        default=timedelta(seconds=30),
+        ge=timedelta(0),
+        description="How often progress is stored while nothing is written.",
     )
     retry_first: timedelta = Field(
         default=timedelta(seconds=10),
@@ -166,8 +171,10 @@ class ApplyTuning(BaseModel, frozen=True, extra="forbid"):
     retry_most: timedelta = Field(
         default=timedelta(minutes=10), gt=timedelta(0), description="How long such a table waits at most."
     )
-    spark: dict[str, str] = Field(default={}, description="Further Spark settings.")
-    metrics_port: int | None = Field(default=None, description="Serve Prometheus metrics there. Left out: not served.")
+    spark: dict[str, str] = Field(default={}, description="Further Spark settings.", repr=False)
+    metrics_port: int | None = Field(
+        default=None, ge=1, le=65_535, description="Serve Prometheus metrics there. Left out: not served."
+    )
 
 
 class SparkRuntime(BaseModel, frozen=True, extra="forbid"):

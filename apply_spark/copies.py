@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from apply_spark.arrow_decode import ArrowDecoder, are_few, few_here, is_chosen, raw_here
-from apply_spark.decode import decoded_copy
+from apply_spark.decode import SPARK_FAILED, decoded_copy, require_damaged
 from apply_spark.destination import TableChanges
 from apply_spark.errors import RecordDamaged, TableFailed
 from apply_spark.fold import only_rows
@@ -36,7 +36,7 @@ from schemas.errors import LogError
 from schemas.table import TableSchema
 from schemas.topics import Topics
 from stores.kafka_log import KafkaLog
-from stores.schema_topic import SchemaTopic
+from stores.schema_topic import SchemaTopic, UnknownSchema
 
 
 def upserts(spark: SparkSession, rows: pa.Table, schema: TableSchema) -> TableChanges:
@@ -138,12 +138,23 @@ class CopyReader:
             ranges = checked(self._log, {topic: piece})
         except LogError as error:
             raise TableFailed(table.table, error) from error
-        schema = self._schemas.get(table.schema_id)
+        try:
+            schema = self._schemas.get(table.schema_id)
+        except UnknownSchema as error:
+            raise TableFailed(table.table, error) from error
         few = few_here(self._log, ranges) if is_chosen() and are_few(ranges, table.copy_bytes) else None
+
+        def read_in_spark() -> pa.Table:
+            try:
+                return decoded_copy(raw_records(self._spark, self._kafka, ranges), topic, schema).toArrow()
+            except SPARK_FAILED as error:
+                require_damaged(error)
+                damaged = RecordDamaged(f"Topic {topic} has a damaged record: Spark cannot decode it.")
+                raise TableFailed(table.table, damaged) from None
 
         def read() -> pa.Table:
             if not is_chosen():
-                return decoded_copy(raw_records(self._spark, self._kafka, ranges), topic, schema).toArrow()
+                return read_in_spark()
             raw = (few or raw_here(self._spark, self._kafka, ranges))[topic]
             try:
                 return pa.table({"row": pc.struct_field(self._decoder.records(raw, schema), "after")})

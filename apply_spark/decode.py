@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 from pyspark.sql.avro.functions import from_avro
@@ -19,6 +21,9 @@ from schemas.envelope import copy_reader_schema, moment_reader_schema, reader_sc
 from schemas.lsn import Position
 from schemas.wire import HEADER_BYTES, header
 from stores.schema_topic import RegisteredSchema
+
+SPARK_FAILED = (Py4JJavaError, PySparkException)
+"""What a job ends with that met a record which it cannot decode, or anything else."""
 
 
 def decoded(raw: DataFrame, topic: str, schema: RegisteredSchema) -> DataFrame:
@@ -45,6 +50,15 @@ def decoded_moments(raw: DataFrame, topic: str, schema: RegisteredSchema) -> Dat
     )
 
 
+def heads(raw: DataFrame) -> dict[str, set[bytes | None]]:
+    """What the records of each topic begin with, where the header is; None: a record without a value."""
+    head = F.struct("topic", F.substring("value", 1, HEADER_BYTES).alias("head"))
+    found: dict[str, set[bytes | None]] = {}
+    for topic, value in raw.agg(F.collect_set(head)).collect()[0][0]:
+        found.setdefault(topic, set()).add(None if value is None else bytes(value))
+    return found
+
+
 def within(rows: DataFrame, interval: Interval) -> DataFrame:
     """What the interval's epoch wrote for its window; a zombie's late queue is outside."""
     return rows.where(
@@ -59,6 +73,12 @@ def without(rows: DataFrame, positions: Iterable[Position]) -> DataFrame:
     for lsn, ordinal in positions:
         rows = rows.where((F.col("commit_lsn") != F.lit(int(lsn))) | (F.col("ordinal") != F.lit(ordinal)))
     return rows
+
+
+def require_damaged(error: Exception) -> None:
+    """Raises the error again, unless it is about a record that is not what its schema says."""
+    if "malformed" not in str(error).lower():
+        raise error
 
 
 def _is_of(topic: str, schema: RegisteredSchema) -> Column:

@@ -15,6 +15,7 @@ from schemas.epochs import EpochRule
 from schemas.identifiers import Epoch, LogId, SchemaId
 from schemas.lsn import Lsn
 from stores.kafka_log import Record
+from stores.small_topics import checkpoints
 
 
 @dataclass(frozen=True)
@@ -62,16 +63,12 @@ class Budget:
 
 def accepted(records: Iterable[Record], rule: EpochRule) -> Iterator[tuple[int, Checkpoint]]:
     """The checkpoints that count, by the epoch rule, in log order."""
-    for record in records:
-        if record.value is not None:
-            checkpoint = Checkpoint.decode(record.value)
-            if rule.accepts(checkpoint):
-                yield record.offset, checkpoint
+    return ((offset, checkpoint) for offset, checkpoint in checkpoints(records) if rule.accepts(checkpoint))
 
 
-def intervals(checkpoints: Iterable[tuple[int, Checkpoint]], budget: Budget) -> Iterator[Interval]:
+def intervals(numbered: Iterable[tuple[int, Checkpoint]], budget: Budget) -> Iterator[Interval]:
     joined: Interval | None = None
-    for offset, checkpoint in checkpoints:
+    for offset, checkpoint in numbered:
         single = _interval(offset, checkpoint)
         if joined is None:
             joined = single

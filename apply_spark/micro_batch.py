@@ -56,7 +56,7 @@ from schemas.phases import Catchup, DataSync, Errored, FinishedCopy, Init, SyncD
 from schemas.table import TableSchema
 from schemas.topics import Topics
 from stores.kafka_log import KafkaLog, Record
-from stores.schema_topic import SchemaTopic
+from stores.schema_topic import SchemaTopic, UnknownSchema
 
 log = structlog.get_logger(__name__)
 
@@ -270,7 +270,11 @@ class Applier:
 
     def _begun(self, table: TableProgress) -> TableProgress:
         """At the beginning of its copy, if its mirror may have the shape of that."""
-        showing, schema = self._parts.showing, self._parts.shape(table.schema_id)
+        showing = self._parts.showing
+        try:
+            schema = self._parts.shape(table.schema_id)
+        except UnknownSchema as error:
+            raise TableFailed(table.table, error) from error
         require_hidden(showing, self._parts.schemas.shapes_of(schema.id), schema)
         if table.mirrored is not None:
             require_allowed(showing, self._parts.shape(table.mirrored), schema)

@@ -15,11 +15,11 @@ from apply_spark.intervals import accepted
 from apply_spark.read import OffsetRange
 from apply_spark.replay_target import Numbered, moment_text
 from schemas.epochs import EpochRule
-from schemas.feedback import Feedback
 from schemas.identifiers import LogId, TableName
 from schemas.lsn import Lsn
 from schemas.topics import Topics
 from stores.kafka_log import KafkaLog
+from stores.small_topics import feedbacks
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ def without_copies(kafka: KafkaLog, topics: Topics, told: History) -> dict[Table
 
 def _at_destinations(kafka: KafkaLog, topics: Topics, log_id: LogId) -> set[TableName]:
     """What every destination told last."""
-    last = {record.key: record.value for record in kafka.read_all(topics.feedback)}
-    told = [Feedback.decode(value) for value in last.values() if value is not None]
-    return {report.table for feedback in told if feedback.log_id == log_id for report in feedback.tables}
+    last = {record.key: record for record in kafka.read_all(topics.feedback)}
+    told = [feedback for feedback in feedbacks(last.values()) if feedback.log_id == log_id]
+    return {report.table for feedback in told for report in feedback.tables}
 
 
 def _topics_of(topics: Topics, copy: LoggedCopy) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
 from apply_spark.arrow_decode import ArrowDecoder, are_few, few_here, is_chosen, raw_here
-from apply_spark.decode import decoded, within
+from apply_spark.decode import SPARK_FAILED, decoded, heads, require_damaged, within
 from apply_spark.decode import without as without_in_spark
 from apply_spark.destination import TableChanges
 from apply_spark.errors import RecordDamaged, RowsMissing, TableFailed, TopicCut
@@ -40,8 +40,9 @@ from schemas.identifiers import SchemaId
 from schemas.lsn import Lsn, Position
 from schemas.table import TableSchema
 from schemas.topics import Topics
+from schemas.wire import HEADER_BYTES, NotOurRecord, schema_id_of
 from stores.kafka_log import KafkaLog
-from stores.schema_topic import SchemaTopic
+from stores.schema_topic import RegisteredSchema, SchemaTopic, UnknownSchema
 
 log = structlog.get_logger(__name__)
 
@@ -94,12 +95,12 @@ class IntervalReader:
             return
         raw = raw_records(self._spark, self._kafka, ranges).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            yield tuple(self._changes_in_spark(interval, parts, raw))
+            yield tuple(self._changes_in_spark(interval, parts, ranges, raw))
         finally:
             raw.unpersist()
 
     def _ranges(self, interval: Interval, parts: list[_Part]) -> dict[str, OffsetRange]:
-        owners = {part.moved.topic: part.table for part in parts}
+        owners = _owners(parts)
         wanted = {topic: OffsetRange(table.topic_offset, interval.ends[topic]) for topic, table in owners.items()}
         try:
             return checked(self._log, wanted)
@@ -117,15 +118,43 @@ class IntervalReader:
         ids = [table.schema_id, *[shape.schema_id for shape in ahead]]
         is_kept = table.mirrored is not None and {table.mirrored} != set(ids)
         return Shapes(
-            tuple(self._schema(each) for each in ids),
+            tuple(self._shape(table, each) for each in ids),
             tuple(shape.position for shape in ahead),
-            self._schema(table.mirrored) if table.mirrored is not None and is_kept else None,
+            self._shape(table, table.mirrored) if table.mirrored is not None and is_kept else None,
         )
 
-    def _schema(self, schema_id: SchemaId) -> TableSchema:
-        schema = self._schemas.get(schema_id).table
+    def _schema(self, table: TableProgress, schema_id: SchemaId) -> RegisteredSchema:
+        try:
+            return self._schemas.get(schema_id)
+        except UnknownSchema as error:
+            raise TableFailed(table.table, error) from error
+
+    def _shape(self, table: TableProgress, schema_id: SchemaId) -> TableSchema:
+        schema = self._schema(table, schema_id).table
         assert schema is not None  # noqa: S101 -- a value schema is registered with its table
         return schema
+
+    def _require_ours(self, table: TableProgress, topic: str, range_: OffsetRange, found: set[bytes | None]) -> None:
+        """Capture writes nothing to the topic but records of the table, in a shape that it told of before. `found`:
+        what the records begin with."""
+        for head in found:
+            if not self._is_head_of(table, head):
+                records = self._log.read(topic, *range_)
+                offset = next((each.offset for each in records if _head(each.value) == head), None)
+                raise TableFailed(
+                    table.table,
+                    NotOurRecord(
+                        f"Topic {topic} has a record at offset {offset} that penstock did not write.",
+                        solution=f"{NotOurRecord.solution} Then run `penstock resync {table.table}`.",
+                    ),
+                )
+
+    def _is_head_of(self, table: TableProgress, head: bytes | None) -> bool:
+        try:
+            shape = self._schemas.get(schema_id_of(head or b"")).table
+        except (NotOurRecord, UnknownSchema):
+            return False
+        return shape is not None and shape.name == table.table
 
     # In this process.
 
@@ -141,7 +170,8 @@ class IntervalReader:
             new = [(part, rows) for part, rows in new if rows.num_rows]  # what the table holds may be of another shape
             if not new:
                 continue
-            rows = pa.concat_tables([shapes.reshape(rows, self._schema(part.moved.schema_id)) for part, rows in new])
+            shaped = [shapes.reshape(rows, self._shape(table, part.moved.schema_id)) for part, rows in new]
+            rows = pa.concat_tables(shaped)
             yield kept_changes(self._showing, table, ArrowRows(self._spark, rows), shapes.last, contents(rows))
 
     def _records(
@@ -149,20 +179,32 @@ class IntervalReader:
     ) -> Iterator[tuple[_Part, pa.Table]]:
         few = are_few(ranges, interval.bytes)
         raw = few_here(self._log, ranges) if few else raw_here(self._spark, self._kafka, ranges)
+        passed_over = {topic: len(each) for topic, each in raw.items()}
         for part in parts:
+            schema = self._schema(part.table, part.moved.schema_id)
             try:
-                decoded = self._decoder.records(raw[part.moved.topic], self._schemas.get(part.moved.schema_id))
+                decoded = self._decoder.records(raw[part.moved.topic], schema)
             except RecordDamaged as error:
                 raise TableFailed(part.table.table, error) from error
+            passed_over[part.moved.topic] -= len(decoded)
             yield part, records_within(records(decoded), interval)
+        for topic, table in _owners(parts).items():
+            if passed_over[topic]:
+                self._require_ours(table, topic, ranges[topic], raw[topic].heads())
 
     # In Spark.
 
-    def _changes_in_spark(self, interval: Interval, parts: list[_Part], raw: DataFrame) -> Iterator[TableChanges]:
+    def _changes_in_spark(
+        self, interval: Interval, parts: list[_Part], ranges: dict[str, OffsetRange], raw: DataFrame
+    ) -> Iterator[TableChanges]:
+        found_heads = heads(raw)
+        for topic, table in _owners(parts).items():
+            self._require_ours(table, topic, ranges[topic], found_heads.get(topic, set()))
         frames = [
-            within(decoded(raw, part.moved.topic, self._schemas.get(part.moved.schema_id)), interval) for part in parts
+            within(decoded(raw, part.moved.topic, self._schema(part.table, part.moved.schema_id)), interval)
+            for part in parts
         ]
-        measured = list(zip(parts, frames, _measure(frames), strict=True))
+        measured = list(zip(parts, frames, _measured(parts, frames), strict=True))
         for table in dict.fromkeys(part.table for part in parts):
             mine = [
                 (part, _since(_complete(part, frame, found), table, interval), found)
@@ -178,13 +220,21 @@ class IntervalReader:
             new = [
                 shaped
                 for part, frame, _ in mine
-                for shaped in shapes.reshape_in_spark(frame, self._schema(part.moved.schema_id))
+                for shaped in shapes.reshape_in_spark(frame, self._shape(table, part.moved.schema_id))
             ]
             if not new:
                 continue
             rows = reduce(DataFrame.unionByName, new)
             found = _together([contents for _, _, contents in mine], table.lsn)
             yield kept_changes(self._showing, table, SparkRows(rows), shapes.last, found)
+
+
+def _owners(parts: list[_Part]) -> dict[str, TableProgress]:
+    return {part.moved.topic: part.table for part in parts}
+
+
+def _head(value: bytes | None) -> bytes | None:
+    return None if value is None else value[:HEADER_BYTES]
 
 
 def _skipped(table: TableProgress, interval: Interval) -> list[Position]:
@@ -223,6 +273,21 @@ def _measure(frames: list[DataFrame]) -> list[Contents]:
         )
         for row in found
     ]
+
+
+def _measured(parts: list[_Part], frames: list[DataFrame]) -> list[Contents]:
+    """The same. A record that Spark cannot decode stops its table."""
+    try:
+        return _measure(frames)
+    except SPARK_FAILED as error:
+        require_damaged(error)
+        for part, frame in zip(parts, frames, strict=True):
+            try:
+                _measure([frame])
+            except SPARK_FAILED:
+                damaged = RecordDamaged(f"Topic {part.moved.topic} has a damaged record: Spark cannot decode it.")
+                raise TableFailed(part.table.table, damaged) from None
+        raise
 
 
 def _complete(part: _Part, rows: DataFrame, found: Contents) -> DataFrame:

@@ -39,6 +39,7 @@ from schemas.lsn import NOWHERE
 from schemas.phases import Errored, Ready
 from schemas.topics import Topics
 from stores.kafka_log import KafkaLog, Record, Tail, TopicMissing
+from stores.small_topics import checkpoints
 
 _WAIT_SECONDS = 0.2
 _POLL_SECONDS = 0.02
@@ -202,7 +203,7 @@ def _is_complete(kafka: KafkaLog, topic: str, progress: Progress | None) -> bool
     last = next(iter(kafka.last(topic, 1)), None)
     if last is None or last.key != COMPLETES or last.offset >= progress.log_offset:
         return False
-    if Checkpoint.decode(last.value or b"").log_id != progress.log_id:
+    if last.read(Checkpoint.decode).log_id != progress.log_id:
         return False
     held = sorted(str(name) for name, table in progress.tables.items() if isinstance(table.shown, Errored))
     if held:
@@ -267,7 +268,7 @@ def _begin(here: Opened, topics: Topics, parts: Parts) -> tuple[int, Progress | 
         return first, _without_copies(kafka, topics, first, parts.showing) if first > 0 else None
     place, end = max(first, stored.log_offset - 1), kafka.ends([topic])[topic][0]
     found = [*kafka.read(topic, first, min(first + 1, end)), *kafka.read(topic, place, min(place + 2, end))]
-    same_log = any(Checkpoint.decode(record.value or b"").log_id == stored.log_id for record in found)
+    same_log = any(checkpoint.log_id == stored.log_id for _, checkpoint in checkpoints(found))
     begin = max(first, stored.log_offset) if same_log else first
     stored = replace(stored, log_offset=begin)
     if not same_log:

@@ -1,10 +1,20 @@
-"""The SparkSession, with its connectors, tuned for small batches on few cores."""
+"""The SparkSession, with its connectors, tuned for small batches on few cores.
+
+Settings of Spark may hold secrets, such as the key of an object store. PySpark would write each of them into the
+command line of the JVM, which every user of the host can read. So the JVM gets them in a file that its user alone can
+read, and that is gone when it has started.
+"""
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from apply_spark.config import ApplyConfig
@@ -31,6 +41,7 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _PYTHON = "spark.pyspark.python"
 _CLASSES = ("org.apache.spark.api.python.PythonUtils", "org.apache.spark.sql.api.python.PythonSQLUtils")
 """Those that PySpark asks for with every query."""
+_SUBMIT = "PYSPARK_SUBMIT_ARGS"
 
 
 def spark_session(config: ApplyConfig) -> SparkSession:
@@ -42,8 +53,15 @@ def spark_session(config: ApplyConfig) -> SparkSession:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if config.runtime.java_home is not None:
         os.environ["JAVA_HOME"] = config.runtime.java_home
-    builder = SparkSession.Builder().appName(f"penstock {config.pipeline} {config.name}").master(config.tuning.master)
-    for name, value in session_settings(config).items():
+    settings = {
+        "spark.app.name": f"penstock {config.pipeline} {config.name}",
+        "spark.master": config.tuning.master,
+        **session_settings(config),
+    }
+    with _handed_over(settings):
+        SparkContext.getSystemProperty("java.version")  # which starts the JVM, where this process has none
+    builder = SparkSession.Builder()
+    for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     _know_classes(session)
@@ -56,6 +74,29 @@ def _know_classes(session: SparkSession) -> None:
     java = jvm(session)
     for name in _CLASSES:
         setattr(java, name.rpartition(".")[2], java_class(java, name))
+
+
+@contextmanager
+def _handed_over(settings: Mapping[str, str]) -> Iterator[None]:
+    """A JVM that is started in the block reads the settings, after those of spark-defaults.conf."""
+    before = os.environ.get(_SUBMIT)
+    with tempfile.NamedTemporaryFile("w", prefix="penstock-spark-", suffix=".properties", encoding="ascii") as file:
+        file.writelines(f"{escaped(name)}={escaped(value)}\n" for name, value in settings.items())
+        file.flush()
+        given = f"--load-spark-defaults --properties-file {shlex.quote(file.name)}"
+        os.environ[_SUBMIT] = f"{given} {before or 'pyspark-shell'}"
+        try:
+            yield
+        finally:
+            del os.environ[_SUBMIT]
+            if before is not None:
+                os.environ[_SUBMIT] = before
+
+
+def escaped(text: str) -> str:
+    """As Java reads a file of properties, whatever it holds: each character by its number in UTF-16."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{high:02x}{low:02x}" for high, low in zip(units[::2], units[1::2], strict=True))
 
 
 def session_settings(config: ApplyConfig) -> dict[str, str]:

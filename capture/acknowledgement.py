@@ -10,10 +10,10 @@ import structlog
 
 from capture.metrics import CUT_OFF_DESTINATIONS
 from schemas.acknowledge import AcknowledgeConfig, Policy
-from schemas.feedback import Feedback
 from schemas.identifiers import DestinationName, LogId
 from schemas.lsn import NOWHERE, Lsn
 from stores.kafka_log import Record, Tail
+from stores.small_topics import feedbacks
 
 _REMEMBERED = 1000
 
@@ -65,10 +65,7 @@ class Acknowledgement:
     def hear(self, records: Iterable[Record]) -> None:
         """Takes in reports that speak of this log. What a destination had, it has: a lower report came late, or is of
         an apply that has started again and tells of empty intervals, which are not stored, once more."""
-        for record in records:
-            if record.value is None:
-                continue
-            feedback = Feedback.decode(record.value)
+        for feedback in feedbacks(records):
             if feedback.log_id == self._log_id:
                 known = self._reported.get(feedback.destination, NOWHERE)
                 self._reported[feedback.destination] = max(known, feedback.lsn)

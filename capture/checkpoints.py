@@ -25,6 +25,7 @@ from schemas.failpoints import failpoint
 from schemas.identifiers import Epoch, LogId
 from schemas.lsn import NOWHERE, Lsn
 from stores.kafka_log import BrokerUnreachable, KafkaLog, durable_producer, log_error
+from stores.small_topics import checkpoints
 
 _FULL_ENDS_EVERY = 1000
 _SLICE_SECONDS = 0.2
@@ -55,9 +56,7 @@ def last_accepted(log: KafkaLog, topic: str) -> tuple[int, Checkpoint] | None:
     span = _SCAN
     while True:
         start = max(begin, end - span)
-        found = [
-            (record.offset, Checkpoint.decode(record.value)) for record in log.read(topic, start, end) if record.value
-        ]
+        found = list(checkpoints(log.read(topic, start, end)))
         if start == begin or any(checkpoint.opens for _, checkpoint in found):
             break
         span *= 8

@@ -97,7 +97,10 @@ class CaptureTuning(BaseModel, frozen=True, extra="forbid"):
     """How capture works; the defaults fit most."""
 
     copy_workers: int = Field(
-        default=2, ge=1, description="Ranges of tables copied at the same time, each by a process with its own session."
+        default=2,
+        ge=1,
+        le=1_000,
+        description="Ranges of tables copied at the same time, each by a process with its own session.",
     )
     copy_ranges_per_table: int = Field(
         default=64, ge=1, le=100_000, description="Most ranges of blocks that a table, or its leaves, are divided into."
@@ -112,20 +115,27 @@ class CaptureTuning(BaseModel, frozen=True, extra="forbid"):
         "Left out: as fast as it goes.",
     )
     checkpoint_interval: timedelta = Field(
-        default=timedelta(milliseconds=500), description="Longest time between two checkpoints while changes flow."
+        default=timedelta(milliseconds=500),
+        gt=timedelta(0),
+        description="Longest time between two checkpoints while changes flow.",
     )
     checkpoint_rows: int = Field(
         default=100_000, ge=1, description="Most rows between two checkpoints, if commits allow."
     )
     idle_interval: timedelta = Field(
-        default=timedelta(seconds=2), description="Time between two checkpoints while nothing is published."
+        default=timedelta(seconds=2),
+        gt=timedelta(0),
+        description="Time between two checkpoints while nothing is published.",
     )
     status_interval: timedelta = Field(
         default=timedelta(seconds=5),
+        gt=timedelta(0),
         description="Longest time between two status updates; never more than a third of wal_sender_timeout.",
     )
     publication_interval: timedelta = Field(
-        default=timedelta(seconds=3), description="How often the publication is looked at for new and removed tables."
+        default=timedelta(seconds=3),
+        gt=timedelta(0),
+        description="How often the publication is looked at for new and removed tables.",
     )
     producer_memory: ByteSize = Field(
         default=ByteSize(64 * 1024**2), description="Bytes waiting to be sent to Kafka before capture stops reading."
@@ -134,7 +144,9 @@ class CaptureTuning(BaseModel, frozen=True, extra="forbid"):
         default=OnLostSlot.FAIL,
         description="`fail`: stop with the reason. `resync`: make a new slot and copy every table again.",
     )
-    metrics_port: int | None = Field(default=None, description="Serve Prometheus metrics there. Left out: not served.")
+    metrics_port: int | None = Field(
+        default=None, ge=1, le=65_535, description="Serve Prometheus metrics there. Left out: not served."
+    )
 
 
 class CaptureConfig(BaseModel, frozen=True, extra="forbid"):

@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING
 
 from schemas.acknowledge import AcknowledgeConfig
 from schemas.control import CaptureCommand, Control, SwitchPolicy
-from schemas.errors import LogError
+from schemas.wire import NotOurRecord
 from stores.kafka_log import KafkaLog, Tail
 
 log = structlog.get_logger(__name__)
@@ -30,9 +30,9 @@ class ControlReader:
         """Commands to do; those that are for apply are passed over. One is done when the caller asks for the next."""
         for record in self._tail.new():
             try:
-                control = Control.decode(record.value or b"")
-            except LogError as error:
-                log.warning("command not understood", offset=record.offset, error=error.reason)
+                control = record.read(Control.decode)
+            except NotOurRecord as error:
+                log.warning("command not understood", topic=record.topic, offset=record.offset, error=error.reason)
             else:
                 if isinstance(control.command, CaptureCommand):
                     log.info("command received", name=type(control.command).__name__, command=control.id)
@@ -44,8 +44,8 @@ def switched_policy(kafka: KafkaLog, topic: str, done: int) -> AcknowledgeConfig
     """What the commands before the offset `done` have left in force; None: the configured policy."""
     wanted = None
     for record in kafka.read(topic, OFFSET_BEGINNING, done):
-        with suppress(LogError):  # told when it came
-            command = Control.decode(record.value or b"").command
+        with suppress(NotOurRecord):  # told when it came
+            command = record.read(Control.decode).command
             if isinstance(command, SwitchPolicy):
                 wanted = command.wanted
     return wanted

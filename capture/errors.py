@@ -97,8 +97,13 @@ def source_error(error: psycopg.Error, what: str) -> SourceError:
         return SourceUnreachable(f"The connection to Postgres failed while {what}: {_first_line(error)}")
     if state == "55006":
         return SlotInUse(f"The slot is in use: {_first_line(error)}")
-    if state in ("22", "23"):
+    if state.startswith(("22", "23")):
         return SourceRefused(f"Postgres refused {what} (SQLSTATE {state}).")
+    if state == "42501":
+        return SourceRefused(
+            f"Postgres refused {what}: {_first_line(error)}.",
+            solution="Grant it, such as `grant select on TABLE to ROLE;`. `penstock doctor` prints the statement.",
+        )
     return SourceRefused(f"Postgres refused {what}: {_first_line(error)} (SQLSTATE {state}).")
 
 

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import psycopg
+from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
@@ -56,7 +57,7 @@ def connect(source: SourceConfig) -> psycopg.Connection[dict[str, Any]]:
         return psycopg.connect(
             dsn, autocommit=True, row_factory=dict_row, connect_timeout=_CONNECT_SECONDS, application_name="penstock"
         )
-    except psycopg.ProgrammingError:
+    except (psycopg.ProgrammingError, ValueError):  # ValueError: letters that no connection string has
         # Its message repeats the part of the DSN that it does not understand, which may be the password.
         raise SourceError(
             "source.dsn is not a connection string.",
@@ -76,6 +77,7 @@ def published_names(connection: psycopg.Connection[dict[str, Any]], publication:
 
 
 # What libpq or the server says, and what helps. Connection errors have no SQLSTATE before a session exists.
+# {role} and {database} are those of the DSN.
 _HINTS: tuple[tuple[str, str], ...] = (
     ("password authentication failed", "Correct user and password in `source.dsn`, or in the password file."),
     ("no password supplied", "Put the password into `source.dsn`, or set PENSTOCK_SOURCE__DSN."),
@@ -86,6 +88,8 @@ _HINTS: tuple[tuple[str, str], ...] = (
     ("pg_hba.conf rejects .* no encryption", "Set `sslmode=verify-full` in `source.dsn`."),
     (r"no pg_hba\.conf entry", "Let this host in: add a line for it to pg_hba.conf, then `select pg_reload_conf();`."),
     ("^database .* does not exist", "Correct the database in `source.dsn`, or create it: `create database NAME;`."),
+    ("permission denied for database", "Run `grant connect on database {database} to {role};`."),
+    ("is not permitted to log in", "Run `alter role {role} login;`."),
     (
         "^role .* does not exist",
         "Correct the user in `source.dsn`, or create it: `create role NAME login replication password '...';`.",
@@ -105,7 +109,12 @@ def connection_failure(error: psycopg.OperationalError, dsn: str) -> SourceError
     # libpq begins with the address it tried and the word that matters stands at the end.
     told = lines[0].rpartition(" failed: ")[2].removeprefix("FATAL: ").strip() if lines else "no reason given"
     solution = next((hint for text, hint in _HINTS if re.search(text, told)), SourceUnreachable.solution)
-    return SourceUnreachable(f"Postgres at {_address(dsn)} cannot be reached: {told}", solution=solution)
+    parts = conninfo_to_dict(dsn)
+    role, database = str(parts.get("user") or "ROLE"), str(parts.get("dbname") or parts.get("user") or "DATABASE")
+    names = {"role": sql.Identifier(role).as_string(), "database": sql.Identifier(database).as_string()}
+    return SourceUnreachable(
+        f"Postgres at {_address(dsn)} cannot be reached: {told}", solution=solution.format(**names)
+    )
 
 
 def _address(dsn: str) -> str:

@@ -20,7 +20,7 @@ from schemas.connections import KafkaConfig
 from schemas.errors import LogError
 from schemas.failpoints import failpoint
 from schemas.pg_types.pg_type import ValueNotCarried
-from stores.kafka_log import MEET_SECONDS, BrokerUnreachable, durable_settings, log_error
+from stores.kafka_log import MEET_SECONDS, BrokerUnreachable, durable_settings, log_error, settings_told
 
 _SLICE_SECONDS = 0.002
 _SLICES_BETWEEN_WARNINGS = 5000
@@ -41,19 +41,19 @@ class BoundedProducer:
         self._alive = alive
         self._memory = int(memory)
         self._sent = 0
-        self._sender = chosen_path().sender(
-            {
-                **durable_settings(kafka),
-                "enable.gapless.guarantee": True,
-                "compression.type": "lz4",
-                "linger.ms": 20,
-                "batch.size": 1_000_000,
-                "message.max.bytes": int(kafka.max_record) + 1024,
-                "message.timeout.ms": 0,  # a broker that is away is waited for
-                "queue.buffering.max.kbytes": _NO_LIMIT,
-                "queue.buffering.max.messages": 0,
-            },
-        )
+        settings = {
+            **durable_settings(kafka),
+            "enable.gapless.guarantee": True,
+            "compression.type": "lz4",
+            "linger.ms": 20,
+            "batch.size": 1_000_000,
+            "message.max.bytes": int(kafka.max_record) + 1024,
+            "message.timeout.ms": 0,  # a broker that is away is waited for
+            "queue.buffering.max.kbytes": _NO_LIMIT,
+            "queue.buffering.max.messages": 0,
+        }
+        with settings_told():
+            self._sender = chosen_path().sender(settings)
         self._sender.meet(MEET_SECONDS)
 
     def send_batch(self, topic: str, records: Records) -> None:

@@ -13,6 +13,7 @@ from capture.findings import Catalog, Finding, Severity, one, text
 from capture.publication import require_whole
 from schemas.identifiers import OWN_SCHEMA, TableName
 from schemas.table import ReplicaIdentity
+from schemas.topics import TopicNameTooLong, Topics
 
 _NAMED_PARTITIONS = 3
 
@@ -95,7 +96,12 @@ def table_findings(connection: Catalog, config: CaptureConfig) -> Iterator[Findi
     published = sql.SQL("a.attname = any (t.attnames)") if has_lists else sql.SQL("true")
     query = sql.SQL(_TABLES).format(published=published)
     rows = connection.execute(query, (config.source.publication, OWN_SCHEMA)).fetchall()
-    findings = [finding for row in rows for finding in (*_access(connection, row), *_identity(connection, row))]
+    topics = Topics(config.pipeline)
+    findings = [
+        finding
+        for row in rows
+        for finding in (*_access(connection, row), *_identity(connection, row), *_topic(topics, row))
+    ]
     if rows and not findings:
         yield Finding(Severity.OK, "tables", f"All {len(rows)} tables can be read and have a replica identity.")
     yield from findings
@@ -116,6 +122,15 @@ def _access(connection: Catalog, row: dict[str, Any]) -> Iterator[Finding]:
         solution = text(connection, "alter role {} bypassrls;", role)
         reason = f"Row security hides rows of table {table} from role {role}: a copy would miss them without an error."
         yield Finding(Severity.PROBLEM, str(table), reason, f"Run `{solution}`.")
+
+
+def _topic(topics: Topics, row: dict[str, Any]) -> Iterator[Finding]:
+    table = TableName(row["schema"], row["name"])
+    too_long = topics.too_long(table)
+    if too_long is not None:
+        yield Finding(
+            Severity.WARNING, str(table), f"{too_long.reason} It is not captured.", too_long.solution, TopicNameTooLong
+        )
 
 
 def _identity(connection: Catalog, row: dict[str, Any]) -> Iterator[Finding]:

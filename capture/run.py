@@ -43,13 +43,14 @@ from capture.table_sync.sync import TableSync
 from capture.tables import StreamTables
 from capture.visibility import wait_until_visible
 from schemas.checkpoint import Checkpoint
-from schemas.identifiers import TableName, slot_name
+from schemas.identifiers import LogId, TableName, slot_name
 from schemas.lsn import NOWHERE
 from schemas.topics import Topics
 from stores.errors import StoreTaken
 from stores.kafka_log import KafkaLog, Tail, TopicKind
 from stores.schema_registry import RegistryUnreachable, SchemaRegistry
-from stores.schema_topic import SchemaTopic
+from stores.schema_topic import SchemaTopic, UnknownSchema
+from stores.small_topics import checkpoints
 from stores.sqlite import SqliteStore
 from stores.state import CAPTURE
 
@@ -126,9 +127,7 @@ def _opened_epoch(
     )
     _recreate_lost_topics(store, kafka, topics)
     forget_copies_under_way_elsewhere(store, taken.source)
-    for copy in store.copies().values():
-        if copy.log_id == log_id:
-            tables.remember_copy(copy)
+    _remember_copies(store, tables, log_id)
 
     reported = kafka.ends([topics.feedback])[topics.feedback][0]
     feedback = Tail(config.kafka, topics.feedback, reported)
@@ -247,6 +246,16 @@ def _make_topics(kafka: KafkaLog, topics: Topics) -> None:
     kafka.ensure(topics.feedback, TopicKind.LATEST)
 
 
+def _remember_copies(store: SqliteStore, tables: StreamTables, log_id: LogId) -> None:
+    """Those of this log. A table whose shape the schema topic has lost needs a new copy."""
+    for copy in [copy for copy in store.copies().values() if copy.log_id == log_id]:
+        try:
+            tables.remember_copy(copy)
+        except UnknownSchema as lost:
+            log.warning("shape of a table was lost, copying it again", table=str(copy.table), error=lost.reason)
+            store.clear_for_copy(copy.table)
+
+
 def _recreate_lost_topics(store: SqliteStore, kafka: KafkaLog, topics: Topics) -> None:
     """A change topic that somebody deleted has lost changes: its table needs a new copy."""
     present = kafka.topics()
@@ -290,8 +299,8 @@ def _released(kafka: KafkaLog, topics: Topics, session: psycopg.Connection, conf
     """What the slot has let go, and whether that is more than there was when the log began."""
     slot = find_slot(session, slot_name(config.pipeline))
     lsn = slot.confirmed_lsn if slot else NOWHERE
-    first = next(kafka.read(topics.checkpoints, 0, 1), None)
-    began = Checkpoint.decode(first.value).lsn if first is not None and first.value is not None else lsn
+    first = next(checkpoints(kafka.read(topics.checkpoints, 0, 1)), None)
+    began = first[1].lsn if first is not None else lsn
     return Released(lsn, anything=lsn > began)
 
 

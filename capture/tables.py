@@ -16,10 +16,11 @@ from capture.schema_versions import SchemaVersions
 from capture.transcode import choose
 from capture.transcode.contract import TableTranscoder
 from schemas.checkpoint import CopyStarted, SchemaChanged
-from schemas.identifiers import OWN_SCHEMA, Epoch, PipelineName, TableId, TableName
+from schemas.identifiers import OWN_SCHEMA, Epoch, PipelineName, SchemaId, TableId, TableName
 from schemas.lsn import Lsn, Position
 from schemas.pg_types.registry import pg_type
 from schemas.table import Column, ReplicaIdentity, TableSchema
+from schemas.topics import Topics
 from stores.state import TableCopy
 
 
@@ -32,7 +33,11 @@ class StreamTable:
     since: Lsn
     """The commit LSN at which this shape was first seen."""
     errored: bool = False
-    """Its changes are left out: it stopped, or it is one of penstock's own."""
+    """Its changes are left out: it stopped, it is one of penstock's own, or no topic can be called like it."""
+
+
+_NO_ID = SchemaId(0)
+"""In the records of a table that has no topic: they are written nowhere."""
 
 
 class StreamTables:
@@ -88,12 +93,13 @@ class StreamTables:
         return self._copied.compared(schema, known.transcoder.schema_id, position, published)
 
     def _open(self, relation: TableId, schema: TableSchema, since: Lsn) -> StreamTable:
-        ids = self._registrar.schema_ids(schema)
-        own = schema.name.schema == OWN_SCHEMA
-        topic = "" if own else self._registrar.change_topic(schema.name)
+        too_long = Topics(self._pipeline).too_long(schema.name) is not None
+        left_out = schema.name.schema == OWN_SCHEMA or too_long
+        ids = (_NO_ID, _NO_ID if schema.key else None) if too_long else self._registrar.schema_ids(schema)
+        topic = "" if left_out else self._registrar.change_topic(schema.name)
         transcoder = choose.transcoder(self._pipeline, self._database, schema, ids, self._epoch)
-        self._by_id[relation] = StreamTable(topic, transcoder, since, errored=own)
-        if not own:
+        self._by_id[relation] = StreamTable(topic, transcoder, since, errored=left_out)
+        if not left_out:
             self._versions.met(schema, ids[0], since)
         return self._by_id[relation]
 

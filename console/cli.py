@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from console.environment import log_format
 from console.errors import StageFailed
 from console.logs import set_up_logs
-from console.output import stderr
+from console.output import stderr, words
 from console.stages import ReportedToParent
 from schemas.errors import PenstockError
 
@@ -30,8 +30,8 @@ class _Verbs(TyperGroup):
             raise typer.Exit(1) from None
         except PenstockError as error:
             out = stderr()
-            out.print(f"error: {error.reason}")
-            out.print(f"solution: {error.solution}")
+            out.print(words(f"error: {error.reason}"))
+            out.print(words(f"solution: {error.solution}"))
             raise typer.Exit(error.exit_code if isinstance(error, StageFailed) else 1) from error
 
 

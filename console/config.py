@@ -26,7 +26,7 @@ from schemas.acknowledge import AcknowledgeConfig
 from schemas.connections import KafkaConfig
 from schemas.errors import ConfigError
 from schemas.identifiers import DestinationName, PipelineName, pipeline_name
-from schemas.settings import closest, explain, with_durations
+from schemas.settings import closest, explain, printable, with_durations
 
 DEFAULT_FILE = Path("penstock.toml")
 DESTINATIONS_GROUP = "penstock.destinations"
@@ -59,10 +59,20 @@ class PipelineSection(BaseModel, frozen=True, extra="forbid"):
     )
 
 
+def _usable_path(path: Path) -> Path:
+    """From the root on where it begins with a home folder."""
+    if "\0" in str(path):
+        raise ValueError("a path has no character 0")
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise ValueError("there is no such user whose home folder could be meant") from None
+
+
 class StateSection(BaseModel, frozen=True, extra="forbid"):
     """Where capture keeps what it remembers."""
 
-    path: Path | None = Field(
+    path: Annotated[Path | None, AfterValidator(lambda path: path and _usable_path(path))] = Field(
         default=None,
         description="A SQLite file. Left out: `.penstock/<pipeline>.sqlite` beside the configuration file.",
     )
@@ -147,7 +157,7 @@ class Config:
             copies=self.settings.copies,
             tuning=self.settings.capture,
             destinations=self.live_destinations,
-            state_path=str(self.path.parent / state.expanduser()),
+            state_path=str(self.path.parent / state),
         )
 
     def apply_config(self, name: DestinationName, runtime: SparkRuntime) -> ApplyConfig:
@@ -198,8 +208,17 @@ class Config:
 def load(path: Path, environment: Mapping[str, str] | None = None) -> Config:
     """Read a configuration. Raises ConfigError with every mistake there is."""
     path = path.absolute()
+    try:
+        return _loaded(path, os.environ if environment is None else environment)
+    except RecursionError:
+        raise ConfigError(
+            f"{path} is nested deeper than any configuration is.", solution="Take the nested values out."
+        ) from None
+
+
+def _loaded(path: Path, environment: Mapping[str, str]) -> Config:
     data = _read_toml(path)
-    changed = overrides(os.environ if environment is None else environment, PenstockToml, data)
+    changed = overrides(environment, PenstockToml, data)
     mistakes = list(changed.mistakes)
     settings: PenstockToml | None = None
     try:
@@ -209,7 +228,7 @@ def load(path: Path, environment: Mapping[str, str] | None = None) -> Config:
     mistakes += _unknown_types(changed.data.get("destinations"))
     if mistakes or settings is None:
         raise ConfigError(_reason(path, mistakes), solution=_solution(path, mistakes))
-    return Config(path, _beside(settings, path.parent))
+    return Config(path, _beside(settings, path))
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -230,6 +249,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not TOML: {error}.", solution="Correct that line.") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 at byte {error.start}.", solution="Save the file as UTF-8.") from None
+    except ValueError:  # Python reads no number of more than 4300 digits
+        raise ConfigError(f"{path} has a number that is too long.", solution="Write a smaller number.") from None
 
 
 def _named(lines: list[str], variables: tuple[Variable, ...]) -> list[str]:
@@ -252,7 +273,8 @@ def _unknown_types(destinations: object) -> list[str]:
         if isinstance(wanted, str) and wanted not in installed:
             near = closest(wanted, installed)
             hint = f"did you mean {near}?" if near else f"installed are {', '.join(sorted(installed))}"
-            mistakes.append(f"destinations.{name}.type: no destination of the type {wanted} is installed; {hint}")
+            told = f"destinations.{name}.type: no destination of the type {wanted} is installed; {hint}"
+            mistakes.append(printable(told))
     return mistakes
 
 
@@ -268,12 +290,17 @@ def _solution(path: Path, mistakes: list[str]) -> str:
     return f"Correct {place}; docs/reference/config.md lists every key."
 
 
-def _beside(settings: PenstockToml, folder: Path) -> PenstockToml:
+def _beside(settings: PenstockToml, file: Path) -> PenstockToml:
     """Files named by a relative `path` lie beside the configuration file, wherever a command is called."""
     destinations = {}
     for name, destination in settings.destinations.items():
         path = destination.options.get("path")
-        relative = isinstance(path, str) and path and "://" not in path and not path.startswith(":")
-        update = {"path": str(folder / Path(str(path)).expanduser())} if relative else {}
+        update: dict[str, str] = {}
+        if isinstance(path, str) and path and "://" not in path and not path.startswith(":"):
+            try:
+                update = {"path": str(file.parent / _usable_path(Path(path)))}
+            except ValueError as error:
+                mistakes = [f"destinations.{name}.path: {error}"]
+                raise ConfigError(_reason(file, mistakes), solution=_solution(file, mistakes)) from None
         destinations[name] = DestinationConfig.model_validate(destination.model_dump() | update)
     return settings.model_copy(update={"destinations": destinations})

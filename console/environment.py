@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from console.logs import LogFormat, format_for_this_terminal
 from schemas.errors import ConfigError
-from schemas.settings import as_model, closest, section_type
+from schemas.settings import as_model, closest, printable, section_type
 
 PREFIX = "PENSTOCK_"
 LOG_FORMAT = "PENSTOCK_LOG_FORMAT"
@@ -68,7 +68,7 @@ def overrides(environment: Mapping[str, str], model: type[BaseModel], data: Mapp
         path = known.get(name) or _further_option(name, data)
         if path is None:
             near = closest(name, [*known, *RESERVED])
-            mistakes.append(f"unknown variable {name}{f'; did you mean {near}?' if near else ''}")
+            mistakes.append(printable(f"unknown variable {name}{f'; did you mean {near}?' if near else ''}"))
             continue
         try:
             value = _value(environment[name], path, model)
@@ -78,6 +78,13 @@ def overrides(environment: Mapping[str, str], model: type[BaseModel], data: Mapp
         _put(merged, path, value)
         used.append(Variable(name, ".".join(path)))
     return Overridden(merged, tuple(used), tuple(mistakes))
+
+
+def forget_settings(environment: MutableMapping[str, str]) -> None:
+    """Takes out what is read by now: a process that is started from here on, such as Spark's JVM, has no use for it."""
+    for name in list(environment):
+        if name.startswith(PREFIX) and name not in RESERVED and not name.startswith(_FOR_TESTS):
+            del environment[name]
 
 
 def variable_name(path: tuple[str, ...]) -> str:

@@ -7,9 +7,13 @@ import logging
 import sys
 
 import structlog
+import structlog.tracebacks
 from structlog.types import EventDict, Processor, WrappedLogger
 
 from schemas.settings import without_passwords
+
+_TRACES = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
+"""What a function worked with may be a row, or a password."""
 
 
 class LogFormat(enum.Enum):
@@ -52,9 +56,13 @@ def set_up_logs(log_format: LogFormat, level: LogLevel = LogLevel.INFO) -> None:
 def _rendering(log_format: LogFormat) -> list[Processor]:
     match log_format:
         case LogFormat.JSON:
-            return [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(default=str)]
+            return [_TRACES, structlog.processors.JSONRenderer(default=str)]
         case LogFormat.TEXT:
-            return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+            return [
+                structlog.dev.ConsoleRenderer(
+                    colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+                )
+            ]
 
 
 def _hide_passwords(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

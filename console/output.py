@@ -10,6 +10,9 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from schemas.settings import printable
 
 _KILO = 1024
 _BYTE_UNITS = ("kB", "MB", "GB", "TB", "PB")
@@ -28,6 +31,11 @@ def stdout() -> Console:
 def stderr() -> Console:
     """For everything that is not the result."""
     return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+
+def words(text: str, style: str = "") -> Text:
+    """As it is, except for what would move the cursor of a terminal: a name of the source may hold anything."""
+    return Text("\n".join(printable(line) for line in text.split("\n")), style=style)
 
 
 def table(*columns: str, right: Sequence[str] = (), title: str | None = None) -> Table:

@@ -24,6 +24,7 @@ from schemas.lsn import Lsn
 from schemas.phases import DataSync, Init
 from schemas.topics import Topics
 from stores.kafka_log import KafkaLog, TopicMissing
+from stores.small_topics import checkpoints, feedbacks
 
 CHECKPOINTS = 1000
 """So many of the newest are read."""
@@ -108,10 +109,9 @@ def read_log(log: KafkaLog, pipeline: PipelineName, wanted: Iterable[Destination
     present = log.topics()
     if topics.checkpoints not in present:
         return LogState((), {})
-    newest_checkpoints = log.last(topics.checkpoints, CHECKPOINTS)
-    checkpoints = accepted([Checkpoint.decode(each.value) for each in newest_checkpoints if each.value is not None])
+    counting = accepted([each for _, each in checkpoints(log.last(topics.checkpoints, CHECKPOINTS))])
     newest, recent = _heard(log, pipeline, wanted, _RECENT)
-    done = checkpoints[-1].control if checkpoints and topics.control in present else 0
+    done = counting[-1].control if counting and topics.control in present else 0
     awaited = {
         topics.copy(report.table, report.generation): report
         for feedback in newest.values()
@@ -121,7 +121,7 @@ def read_log(log: KafkaLog, pipeline: PipelineName, wanted: Iterable[Destination
     records = {topic: ends[0] for topic, ends in log.ends(awaited.keys() & present).items()}
     copying = {topic for topic, count in records.items() if count and isinstance(awaited[topic].phase, Init)}
     return LogState(
-        tuple(checkpoints),
+        tuple(counting),
         newest,
         recent,
         switched_policy(log, topics.control, done),
@@ -135,10 +135,10 @@ def _began(log: KafkaLog, topic: str) -> int | None:
     return next((record.timestamp * 1000 for record in log.read(topic, 0, 1)), None)
 
 
-def accepted(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+def accepted(written: Sequence[Checkpoint]) -> list[Checkpoint]:
     """The checkpoints by the epoch rule: after an opening, those of other epochs are a zombie's."""
     rule = EpochRule()
-    return [checkpoint for checkpoint in checkpoints if rule.accepts(checkpoint)]
+    return [checkpoint for checkpoint in written if rule.accepts(checkpoint)]
 
 
 def read_feedback(
@@ -163,7 +163,7 @@ def _heard(
         return {}, ()
     while begin < end and (missing or not found):
         start = max(begin, end - step)
-        read = [Feedback.decode(record.value) for record in log.read(topic, start, end) if record.value is not None]
+        read = list(feedbacks(log.read(topic, start, end)))
         recent = recent or tuple(read)
         found = {feedback.destination: feedback for feedback in read} | found
         missing -= found.keys()

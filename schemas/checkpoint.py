@@ -127,7 +127,10 @@ class Checkpoint:
 
     @classmethod
     def decode(cls, record: bytes) -> Checkpoint:
-        value = _CODEC.decode(record)
+        return _CODEC.decode(record, cls._made)
+
+    @classmethod
+    def _made(cls, value: dict[str, Any]) -> Checkpoint:
         return cls(
             log_id=LogId(value["log_id"]),
             epoch=Epoch(value["epoch"]),

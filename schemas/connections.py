@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ByteSize, Field, SecretStr, field_validator
 
 _ADDRESS = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return urlsplit(text).port != 0 and _ADDRESS.fullmatch(text) is not None
+    except ValueError:
+        return False
 
 
 class KafkaConfig(BaseModel, frozen=True, extra="forbid"):
@@ -24,22 +32,31 @@ class KafkaConfig(BaseModel, frozen=True, extra="forbid"):
         description="A registry with Confluent's API, `https://USER:PASSWORD@HOST:PORT/PATH`, for readers other than "
         "penstock: records then carry the ids that it allots. Left out: ids of penstock's own, on its schema topic.",
     )
-    replication_factor: int = Field(default=1, ge=1, description="Replicas of each topic that penstock creates.")
+    replication_factor: int = Field(
+        default=1, ge=1, le=32_767, description="Replicas of each topic that penstock creates."
+    )
     retention: timedelta = Field(
-        default=timedelta(days=7), description="How far back the topics reach, and so how far back a replay can begin."
+        default=timedelta(days=7),
+        gt=timedelta(0),
+        description="How far back the topics reach, and so how far back a replay can begin.",
     )
     max_record: ByteSize = Field(
-        default=ByteSize(64 * 1024**2), description="The largest record, and so about the largest row, that is carried."
+        default=ByteSize(64 * 1024**2),
+        ge=1_000,
+        le=999_000_000,
+        description="The largest record, and so about the largest row, that is carried.",
     )
     patience: timedelta = Field(
         default=timedelta(seconds=60),
+        gt=timedelta(0),
+        le=timedelta(days=1),
         description="How long a question to the broker may take. Capture waits longer, with its slot kept alive.",
     )
 
     @field_validator("schema_registry")
     @classmethod
     def _is_an_address(cls, address: SecretStr | None) -> SecretStr | None:
-        if address is not None and _ADDRESS.fullmatch(address.get_secret_value()) is None:
+        if address is not None and not _is_address(address.get_secret_value()):
             raise ValueError("not the address of a schema registry: it begins with http:// or https:// and a host")
         return address
 

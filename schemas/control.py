@@ -93,14 +93,12 @@ class Control:
 
     @classmethod
     def decode(cls, record: bytes) -> Control:
-        if schema_id_of(record) == _SWITCH_POLICY.id:
-            value = _SWITCH_POLICY.decode(record)
-            return cls(value["id"], SwitchPolicy(_policy(value["policy"], value["max_wal"])))
-        if schema_id_of(record) == _TABLE_COMMAND.id:
-            value = _TABLE_COMMAND.decode(record)
-            return cls(value["id"], _table_command(value))
-        value = _RESYNC.decode(record)
-        return cls(value["id"], Resync(TableName(*value["table"])))
+        schema = schema_id_of(record)
+        if schema == _SWITCH_POLICY.id:
+            return _SWITCH_POLICY.decode(record, lambda it: cls(it["id"], _policy(it["policy"], it["max_wal"])))
+        if schema == _TABLE_COMMAND.id:
+            return _TABLE_COMMAND.decode(record, lambda it: cls(it["id"], _table_command(it)))
+        return _RESYNC.decode(record, lambda it: cls(it["id"], Resync(TableName(*it["table"]))))
 
 
 def _table_command(value: dict[str, Any]) -> ApplyCommand:
@@ -118,11 +116,11 @@ def _table_command(value: dict[str, Any]) -> ApplyCommand:
             raise NotOurRecord("A command asks something of a table that this version of penstock does not know.")
 
 
-def _policy(policy: str | None, max_wal: int | None) -> AcknowledgeConfig | None:
+def _policy(policy: str | None, max_wal: int | None) -> SwitchPolicy:
     if policy is None:
-        return None
+        return SwitchPolicy(None)
     try:
-        return AcknowledgeConfig.model_validate({"policy": policy, "max_wal": max_wal})
+        return SwitchPolicy(AcknowledgeConfig.model_validate({"policy": policy, "max_wal": max_wal}))
     except ValueError as error:
         raise NotOurRecord("A command names an acknowledge policy that this version of penstock has not.") from error
 

@@ -83,7 +83,10 @@ class Feedback:
 
     @classmethod
     def decode(cls, record: bytes) -> Feedback:
-        value = _CODEC.decode(record)
+        return _CODEC.decode(record, cls._made)
+
+    @classmethod
+    def _made(cls, value: dict[str, Any]) -> Feedback:
         return cls(
             destination=DestinationName(value["destination"]),
             log_id=LogId(value["log_id"]),

@@ -32,7 +32,10 @@ def parse_duration(text: str) -> timedelta:
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise ValueError("not a duration: write 500ms, 2s, 5m, 1h or 7d")
-    return timedelta(**{_UNITS[match[2]]: float(match[1])})
+    try:
+        return timedelta(**{_UNITS[match[2]]: float(match[1])})
+    except OverflowError:
+        raise ValueError("longer than any duration") from None
 
 
 def without_passwords(text: str) -> str:
@@ -49,7 +52,7 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> list[
     """Every mistake of a validation as one line that names its key; `where` is the key of the model itself, or empty.
 
     An unknown key comes with the known one that looks most like it: in its own section, else anywhere in the model."""
-    return [_line(detail, model, where) for detail in error.errors(include_url=False, include_input=False)]
+    return [printable(_line(detail, model, where)) for detail in error.errors(include_url=False, include_input=False)]
 
 
 def checked(model: type[Model], data: Mapping[str, Any], where: str) -> Model:
@@ -79,6 +82,11 @@ def dotted(parts: tuple[str | int, ...]) -> str:
     """A key as TOML writes it, with quotes only where it needs them."""
     texts = [str(part) for part in parts if str(part)]
     return ".".join(text if _BARE_KEY.fullmatch(text) else f'"{text}"' for text in texts)
+
+
+def printable(text: str) -> str:
+    """What begins a line, moves a cursor or turns the direction of writing is told by its number."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def section_type(annotation: object) -> object:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from schemas.errors import LogError
 from schemas.identifiers import PipelineName, TableName
-from schemas.lsn import Lsn
+from schemas.lsn import NOWHERE, Lsn
 
 _PLAIN = re.compile(rb"[A-Za-z0-9_]")
 _ESCAPED = re.compile(rb"-([0-9a-f]{2})")
@@ -53,6 +53,14 @@ class Topics:
 
     def copy(self, table: TableName, generation: Lsn) -> str:
         return self._checked(f"{self.changes(table)}.copy.{generation:016x}", table)
+
+    def too_long(self, table: TableName) -> TopicNameTooLong | None:
+        """Why the table cannot have topics; None: it can."""
+        try:
+            self.copy(table, NOWHERE)
+        except TopicNameTooLong as error:
+            return error
+        return None
 
     def table_of_changes(self, topic: str) -> TableName | None:
         """The table whose changes a topic holds; None for every other topic."""

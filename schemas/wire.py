@@ -6,21 +6,29 @@ import hashlib
 import io
 import json
 import struct
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import fastavro
 
 from schemas.errors import LogError, StateTooNew
 from schemas.identifiers import SchemaId
 
+T = TypeVar("T")
+
 HEADER_BYTES = 5
 _HEADER = struct.Struct(">bI")
+_NOT_ITS_BODY = (
+    *(EOFError, LookupError, ValueError, TypeError, AttributeError, OverflowError),
+    *(struct.error, MemoryError, RecursionError),
+)
+"""What reading bytes that somebody else wrote may end with, in fastavro or in what is made of its values."""
 
 
 class NotOurRecord(LogError):
-    """A record on one of our topics that penstock did not write."""
+    """A record on one of our topics that penstock did not write, or not this version of it."""
 
-    solution = "Find the foreign producer and take its write permission away; then run `penstock resync TABLE`."
+    solution = "Find who writes there besides penstock, and take that permission away."
 
 
 class NewerRecord(NotOurRecord):
@@ -63,7 +71,8 @@ class FixedCodec:
         fastavro.schemaless_writer(out, self._schema, value)
         return out.getvalue()
 
-    def decode(self, record: bytes) -> dict[str, Any]:
+    def decode(self, record: bytes, made: Callable[[dict[str, Any]], T]) -> T:
+        """What `made` makes of the fields. NotOurRecord, and nothing else, for bytes that no penstock wrote."""
         written_as = schema_id_of(record)
         writer = self._schema if written_as == self.id else self._former.get(written_as)
         if writer is None:
@@ -72,11 +81,14 @@ class FixedCodec:
                 "penstock wrote it, or somebody who should not write to this topic."
             )
         reader = None if written_as == self.id else self._schema
+        body = io.BytesIO(record[HEADER_BYTES:])
         try:
-            value = fastavro.schemaless_reader(
-                io.BytesIO(record[HEADER_BYTES:]), writer, reader, return_record_name=True
-            )
-        except (EOFError, ValueError, IndexError, KeyError, TypeError) as error:
-            raise NotOurRecord(f"A record has the header of a {self._name}, but not its body.") from error
-        assert isinstance(value, dict)  # noqa: S101 -- every fixed schema is a record
-        return value
+            value = fastavro.schemaless_reader(body, writer, reader, return_record_name=True)
+            assert isinstance(value, dict)  # noqa: S101 -- every fixed schema is a record
+            found = made(value)
+        except _NOT_ITS_BODY:
+            # Without its cause, which may repeat what was written.
+            raise NotOurRecord(f"A record has the header of a {self._name}, but not its body.") from None
+        if body.read(1):
+            raise NotOurRecord(f"A record is longer than a {self._name}.")
+        return found

@@ -7,19 +7,23 @@ and written by capture's producer, never here. Every topic has one partition.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 import stamina
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
 
 from schemas.connections import KafkaConfig
-from schemas.errors import LogError, Retry
+from schemas.errors import ConfigError, LogError, Retry
 from schemas.failpoints import failpoint
+from schemas.wire import NotOurRecord
+
+T = TypeVar("T")
 
 _POLL_SECONDS = 0.5
 MEET_SECONDS = 2.0
@@ -76,6 +80,16 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp: int
+    topic: str = ""
+
+    def read(self, decode: Callable[[bytes], T]) -> T:
+        """What it says. NotOurRecord, with its topic and offset: nothing that penstock wrote."""
+        try:
+            return decode(self.value or b"")
+        except NotOurRecord as error:
+            raise NotOurRecord(
+                f"{error.reason} It stands on topic {self.topic} at offset {self.offset}.", solution=error.solution
+            ) from None
 
 
 _AWAY = {
@@ -117,9 +131,23 @@ def log_error(error: KafkaError, what: str) -> LogError:
     return KafkaRefused(f"Kafka refused {what}: {error.str()}.")
 
 
+@contextmanager
+def settings_told() -> Iterator[None]:
+    """What librdkafka says of a setting that it does not take: it names the setting, and may repeat the value."""
+    try:
+        yield
+    except (KafkaException, TypeError, ValueError) as error:
+        known = re.search(r'configuration property:? "([\w.]+)"', str(error))
+        raise ConfigError(
+            f"kafka.client: librdkafka does not take {f'the setting {known[1]}' if known else 'its settings'}.",
+            solution="Correct [kafka.client]; its keys are the settings of librdkafka.",
+        ) from None
+
+
 def durable_producer(config: KafkaConfig, settings: Mapping[str, object]) -> Producer:
     """An idempotent producer that has met its broker: one that has not asks for its id half a second later."""
-    producer = Producer({**durable_settings(config), **settings})
+    with settings_told():
+        producer = Producer({**durable_settings(config), **settings})
     with suppress(KafkaException):  # one that is away is waited for when something is sent
         producer.list_topics(timeout=MEET_SECONDS)
     return producer
@@ -136,7 +164,8 @@ class KafkaLog:
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
         self._patience = config.patience.total_seconds()
-        self._admin = AdminClient(config.client_settings() | {"log_level": 0})
+        with settings_told():
+            self._admin = AdminClient(config.client_settings() | {"log_level": 0})
         self._consumer: Consumer | None = None
 
     def __enter__(self) -> Self:
@@ -335,7 +364,8 @@ def _offset(message: Message) -> int:
 
 
 def _record(message: Message) -> Record:
-    return Record(_offset(message), _bytes(message.key()), _bytes(message.value()), message.timestamp()[1])
+    topic = message.topic() or ""
+    return Record(_offset(message), _bytes(message.key()), _bytes(message.value()), message.timestamp()[1], topic)
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
 from confluent_kafka import Producer
 
 from schemas.connections import KafkaConfig
@@ -22,6 +23,8 @@ from schemas.table import TableSchema
 from schemas.wire import derived_id
 from stores.kafka_log import BrokerUnreachable, KafkaLog, durable_producer
 from stores.schema_registry import SchemaRegistry
+
+log = structlog.get_logger(__name__)
 
 _SHARED = (
     "Where `kafka.schema_registry` is another one than before, or has lost its schemas: restore them, or take the "
@@ -42,6 +45,12 @@ class RegisteredSchema:
     id: SchemaId
     avro: dict[str, Any]
     table: TableSchema | None
+
+
+def _registered(key: bytes, value: bytes) -> RegisteredSchema:
+    content = json.loads(value)
+    table = TableSchema.from_json(content["table"]) if content["table"] else None
+    return RegisteredSchema(SchemaId(int(key)), content["avro"], table)
 
 
 class SchemaTopic:
@@ -98,9 +107,11 @@ class SchemaTopic:
         for record in self._log.read(self._topic, self._read_to, end):
             if record.key is None or record.value is None:
                 continue
-            content = json.loads(record.value)
-            table = TableSchema.from_json(content["table"]) if content["table"] else None
-            found = RegisteredSchema(SchemaId(int(record.key)), content["avro"], table)
+            try:
+                found = _registered(record.key, record.value)
+            except (LookupError, ValueError, TypeError, AttributeError, RecursionError):
+                log.warning("schema is not of penstock, passed over", topic=record.topic, offset=record.offset)
+                continue
             self._known[found.id] = found
         self._read_to = end
 

@@ -37,13 +37,13 @@ _LOST = {159, 209, 210, 425, 999}
 
 
 def connected(name: DestinationName, dsn: str) -> Client:
-    scheme = urlsplit(dsn).scheme
     further: dict[str, Any] = {}
-    if scheme in ("http", "https"):
-        further = {"interface": scheme, "send_receive_timeout": _SECONDS_FOR_A_STATEMENT, "client_name": "penstock"}
     try:
+        scheme = urlsplit(dsn).scheme
+        if scheme in ("http", "https"):
+            further = {"interface": scheme, "send_receive_timeout": _SECONDS_FOR_A_STATEMENT, "client_name": "penstock"}
         return clickhouse_connect.get_client(dsn=dsn, settings=dict(_SETTINGS), **further)
-    except REFUSED as error:
+    except (*REFUSED, ValueError) as error:  # ValueError: no address
         raise DestinationAway(f"ClickHouse took no connection of destination {name} ({kind(error)}).") from None
 
 

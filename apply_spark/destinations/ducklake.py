@@ -82,7 +82,7 @@ class LakeOnPostgres:
             session = psycopg.connect(catalog.removeprefix(_POSTGRES), autocommit=True)
             locked = session.execute("select pg_try_advisory_lock(hashtextextended(%s, 0))", [f"penstock {self._name}"])
             held = locked.fetchone() == (True,)
-        except psycopg.Error as error:
+        except (psycopg.Error, ValueError) as error:  # ValueError: letters that no connection string has
             reason = f"The catalog of destination {self._name} does not answer ({type(error).__name__})."
             raise DestinationAway(reason) from None
         if not held:

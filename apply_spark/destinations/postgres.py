@@ -21,16 +21,16 @@ from pydantic import BaseModel, Field, SecretStr
 
 from apply_spark.destination import ALL_MODES, Batch
 from apply_spark.destinations.postgres_merge import Staged, append, merge, settle
-from apply_spark.destinations.postgres_mirror import OWN_SCHEMA, alter_mirror, held_types, make_mirror
-from apply_spark.destinations.postgres_refusals import refusals, unheld_values
+from apply_spark.destinations.postgres_mirror import OWN_SCHEMA, alter_mirror, held_types, make_mirror, make_schema
+from apply_spark.destinations.postgres_refusals import connection_refused, progress_refusals, refusals, unheld_values
 from apply_spark.destinations.postgres_staging import ATTEMPT, Staging, copy_in, copy_in_from_executors
-from apply_spark.errors import DestinationAway, DestinationInUse, DestinationTaken, NotHeld, TableFailed
+from apply_spark.errors import DestinationInUse, DestinationTaken, NotHeld, TableFailed
 from apply_spark.progress import Progress
 from apply_spark.rows import Rows, SparkRows
-from schemas.errors import DestinationError
+from schemas.errors import ConfigError
 from schemas.failpoints import failpoint
 from schemas.identifiers import DestinationName
-from schemas.settings import checked, without_passwords
+from schemas.settings import checked
 from schemas.table import TableSchema
 
 _SETTINGS = {
@@ -57,7 +57,6 @@ _NETWORK = {
 """A network that is cut ends a session, also while it waits for an answer."""
 _OWN = sql.Identifier(OWN_SCHEMA)
 _OWN_TABLES = sql.SQL("""
-create schema if not exists {own};
 create table if not exists {own}.destination (
     name text primary key, owner text not null, version bigint not null,
     log_id text, lsn numeric(20), epoch bigint, log_offset bigint, commit_ts bigint);
@@ -89,7 +88,7 @@ class PostgresDestination:
     def __init__(self, name: DestinationName, options: Mapping[str, Any]) -> None:
         self.name = name
         read = checked(PostgresOptions, options, f"destinations.{name}")
-        self._dsn = _session_dsn(read.dsn.get_secret_value(), read.lock_timeout)
+        self._dsn = _session_dsn(name, read.dsn.get_secret_value(), read.lock_timeout)
         self._owner = secrets.token_hex(8)
         self._version = 0
         self._session: psycopg.Connection | None = None
@@ -102,7 +101,8 @@ class PostgresDestination:
             locked = db.execute("select pg_try_advisory_lock(hashtextextended(%s, 0))", [f"penstock {self.name}"])
             if locked.fetchone() != (True,):
                 raise DestinationInUse(f"Another apply writes to destination {self.name}.")
-            with _told(), db.transaction():
+            with progress_refusals(), db.transaction():
+                make_schema(db, OWN_SCHEMA)
                 db.execute(_OWN_TABLES)
                 self._drop_staged()
                 return self._taken()
@@ -151,7 +151,7 @@ class PostgresDestination:
     @contextmanager
     def _staged(self, tables: Sequence[tuple[TableSchema, Rows]]) -> Iterator[list[Staged]]:
         """The rows of each table in a staging table, written before the transaction that merges them."""
-        with _told():
+        with progress_refusals():
             try:
                 staged = [self._stage(number, *each) for number, each in enumerate(tables)]
                 failpoint("postgres.staged", psycopg.OperationalError)
@@ -200,7 +200,7 @@ class PostgresDestination:
     def _writing(self, progress: Progress) -> Iterator[psycopg.Connection]:
         """A transaction that begins with compare-and-set and the progress."""
         db = self._connected
-        with _told():
+        with progress_refusals():
             failpoint("postgres.beginning", psycopg.OperationalError)
             with db.transaction():
                 self._claim(db, progress)
@@ -253,27 +253,19 @@ class PostgresDestination:
     def _open(self) -> psycopg.Connection:
         try:
             return psycopg.connect(self._dsn, autocommit=True)
-        except psycopg.Error as error:
-            reason = without_passwords((str(error).strip().splitlines() or ["no reason given"])[0])
-            raise DestinationAway(f"Postgres took no connection of destination {self.name}: {reason}") from error
+        except (psycopg.Error, ValueError) as error:  # ValueError: letters that no connection string has
+            raise connection_refused(self.name, error) from None
 
 
-@contextmanager
-def _told() -> Iterator[None]:
-    """What is not about one table. The text of an error may hold a value; its kind does not."""
+def _session_dsn(destination: DestinationName, dsn: str, lock_timeout: timedelta) -> str:
     try:
-        yield
-    except psycopg.OperationalError as error:
-        raise DestinationAway(f"The connection to the destination was lost ({type(error).__name__}).") from error
-    except psycopg.Error as error:
-        raise DestinationError(
-            f"Postgres refuses to keep the progress of the destination ({type(error).__name__}).",
-            solution="Give apply's role CREATE on the database, and leave the schema penstock there as it is.",
+        given = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
+    except (psycopg.ProgrammingError, ValueError):
+        # Its message repeats the part of the DSN that it does not understand, which may be the password.
+        raise ConfigError(
+            f"destinations.{destination}.dsn is not a connection string.",
+            solution="Write `postgresql://USER:PASSWORD@HOST:5432/DATABASE` or `host=HOST dbname=DATABASE user=USER`.",
         ) from None
-
-
-def _session_dsn(dsn: str, lock_timeout: timedelta) -> str:
-    given = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
     timeout = {"lock_timeout": f"{lock_timeout.total_seconds() * 1000:.0f}"}
     settings = " ".join(f"-c {name}={value}" for name, value in {**_SETTINGS, **timeout}.items())
     options = f"{given.get('options', '')} {settings}".strip()

@@ -42,6 +42,12 @@ def held_types(db: psycopg.Connection, schema: TableSchema) -> list[str]:
     return types
 
 
+def make_schema(db: psycopg.Connection, name: str) -> None:
+    """Only where it is not there: `if not exists` takes the right to make one also where it is."""
+    if db.execute("select from pg_namespace where nspname = %s", [name]).fetchone() is None:
+        db.execute(sql.SQL("create schema {}").format(sql.Identifier(name)))
+
+
 def make_mirror(db: psycopg.Connection, schema: TableSchema) -> None:
     """Leaves the table there, empty. One that has this shape already keeps its indexes, views and grants."""
     types = held_types(db, schema)
@@ -52,7 +58,7 @@ def make_mirror(db: psycopg.Connection, schema: TableSchema) -> None:
     parts = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind, _ in wanted]
     if schema.key:
         parts.append(sql.SQL("primary key ({})").format(sql.SQL(", ").join(sql.Identifier(c.name) for c in schema.key)))
-    db.execute(sql.SQL("create schema if not exists {}").format(sql.Identifier(schema.name.schema)))
+    make_schema(db, schema.name.schema)
     db.execute(sql.SQL("drop table if exists {}").format(target(schema)))
     db.execute(sql.SQL("create table {} ({})").format(target(schema), sql.SQL(", ").join(parts)))
 

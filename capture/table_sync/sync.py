@@ -244,6 +244,11 @@ class TableSync:
     def _needs_copy(self, session: psycopg.Connection, table: PublishedTable) -> bool:
         if self._broken.get(table.name) == table.fingerprint:
             return False
+        too_long = self._topics.too_long(table.name)
+        if too_long is not None:
+            log.error("table stopped", table=str(table.name), error=too_long.reason, solution=too_long.solution)
+            self._broken[table.name] = table.fingerprint
+            return False
         copy = self._memory.copies().get(table.name)
         why = why_copy(table, copy, self.log_id)
         left = self._memory.interrupted(table.name)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 from console.commands.options import ConfigFile, DestinationOption, ParentPipe
 from console.config import DEFAULT_FILE, load
+from console.environment import forget_settings
 from console.metrics_server import serving_metrics
 from console.stages import running_as_stage
 
@@ -16,6 +18,7 @@ def apply(
     """Carry the changes from Kafka to a destination, until it is told to stop."""
     with running_as_stage(parent_pipe) as stop:
         pipeline = load(config)
+        forget_settings(os.environ)
         name = pipeline.live_destination_named(destination)
 
         from apply_spark.destinations.registry import connector  # noqa: PLC0415 -- `penstock --help` stays fast

@@ -9,6 +9,8 @@ from console.config import DEFAULT_FILE, load
 from console.metrics_server import serving_metrics
 from console.stages import running_as_stage
 
+_OWNER_ONLY = 0o700
+
 
 def capture(*, config: ConfigFile = DEFAULT_FILE, parent_pipe: ParentPipe = None) -> None:
     """Carry the changes of Postgres to Kafka, until it is told to stop."""
@@ -17,6 +19,6 @@ def capture(*, config: ConfigFile = DEFAULT_FILE, parent_pipe: ParentPipe = None
 
     with Nursery() as nursery, running_as_stage(parent_pipe) as stop:
         settings = load(config).capture_config()
-        Path(settings.state_path).parent.mkdir(parents=True, exist_ok=True)
+        Path(settings.state_path).parent.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
         with serving_metrics(settings.tuning.metrics_port, "capture.metrics_port"):
             run_capture(settings, nursery, stop)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -11,7 +12,6 @@ from typing import TypeVar
 import psycopg
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from apply_spark.config import DestinationConfig
 from capture.config import CaptureConfig, SourceConfig
@@ -22,7 +22,7 @@ from capture.published_facts import TableFacts, table_facts
 from capture.transcode.choose import kernel_path
 from console.commands.options import ConfigFile
 from console.config import DEFAULT_FILE, Config, load
-from console.output import human_bytes, stdout, table
+from console.output import human_bytes, stdout, table, words
 from schemas.connections import KafkaConfig
 from schemas.errors import ConfigError, DestinationError, SourceError
 from schemas.identifiers import DestinationName, PublicationName
@@ -30,6 +30,12 @@ from schemas.table import TableSchema
 
 T = TypeVar("T")
 _STATEMENT = re.compile(r"`((?:alter|create|grant|select) [^`]+;)`")
+_OF_OTHERS = stat.S_IRGRP | stat.S_IROTH
+_SECRET = re.compile(
+    r"""://[^\s:/@'"]*:[^\s/@'"]+@ | (password|passwd|secret|salt|credential|token)[\w.]*["']?\s*=""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""An address with a password in it, or a key that is called like one."""
 _STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "red"}
 
 
@@ -40,10 +46,10 @@ def doctor(*, config: ConfigFile = DEFAULT_FILE) -> None:
     report = table("", "what", "finding", "solution")
     for finding in findings:
         report.add_row(
-            Text(finding.severity.value, style=_STYLES[finding.severity]),
-            Text(finding.subject),
-            Text(finding.reason),
-            Text(finding.solution),
+            words(finding.severity.value, style=_STYLES[finding.severity]),
+            words(finding.subject),
+            words(finding.reason),
+            words(finding.solution),
         )
     stdout().print(report)
     facts = _published(pipeline.source)
@@ -80,12 +86,12 @@ def tables_in_words(facts: list[TableFacts]) -> Table:
     for each in facts:
         left_out = [*each.left_out, *([f"rows unless {each.row_filter}"] if each.row_filter else [])]
         made.add_row(
-            Text(str(each.table)),
-            Text(each.identity_in_words),
-            Text(", ".join(each.key)),
+            words(str(each.table)),
+            words(each.identity_in_words),
+            words(", ".join(each.key)),
             f"about {each.rows:,}" if each.rows is not None else "not known",
             human_bytes(each.bytes),
-            Text(", ".join(left_out)),
+            words(", ".join(left_out)),
         )
     rows = sum(each.rows or 0 for each in facts)
     made.add_row(f"{len(facts)} tables", "", "", f"about {rows:,}", human_bytes(sum(each.bytes for each in facts)), "")
@@ -98,7 +104,19 @@ def statements_of(findings: list[Finding]) -> list[str]:
     return list(dict.fromkeys(statement for solution in wanted for statement in _STATEMENT.findall(solution)))
 
 
+def _secret_findings(path: Path) -> Iterator[Finding]:
+    """Whoever may read the file has the secrets that it holds."""
+    if path.stat().st_mode & _OF_OTHERS and _SECRET.search(path.read_text(encoding="utf-8")):
+        yield Finding(
+            Severity.WARNING,
+            "secrets",
+            f"{path} holds a secret, and other users of this host may read it.",
+            f"Run `chmod 600 {path}`, or leave the secret out and set its variable.",
+        )
+
+
 def all_findings(config: Config) -> Iterator[Finding]:
+    yield from _secret_findings(config.path)
     yield from source_findings(_for_source(config))
     if config.settings.kafka is not None:
         yield from kafka_findings(config.settings.kafka)

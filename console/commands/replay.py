@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Annotated
@@ -11,6 +12,7 @@ import typer
 from apply_spark.config import FilledBy
 from console.commands.options import ConfigFile, ParentPipe
 from console.config import DEFAULT_FILE, load
+from console.environment import forget_settings
 from console.metrics_server import serving_metrics
 from console.stages import FAILED, running_as_stage
 from schemas.errors import ConfigError
@@ -52,6 +54,7 @@ def replay(
     bound = _until(until) if until is not None else None
     with running_as_stage(parent_pipe, cut_short=FAILED) as stop:
         pipeline = load(config)
+        forget_settings(os.environ)
         name = pipeline.destination_named(destination)
         if bound is not None and pipeline.destinations[name].filled_by is not FilledBy.REPLAY:
             raise ConfigError(

@@ -9,13 +9,12 @@ import psycopg
 import typer
 from pydantic import ByteSize
 from rich.console import Console
-from rich.text import Text
 
 from capture.errors import source_error
 from capture.preflight import connect
 from console.commands.options import ConfigFile
 from console.config import DEFAULT_FILE, Config, load
-from console.output import as_json, human_bytes, human_duration, stderr, stdout, table
+from console.output import as_json, human_bytes, human_duration, stderr, stdout, table, words
 from console.pipeline_state import LogState, SourceState, read_log, read_source
 from console.replayable import read_replayable
 from console.status import status as make_status
@@ -59,7 +58,7 @@ def print_status(report: dict[str, Any], out: Console) -> None:
     stages.add_row("source", report["source"]["wal_lsn"] or "not reachable", "", "")
     stages.add_row("capture", capture["checkpoint_lsn"] or "no checkpoint yet", *_lag(capture))
     for name, destination in report["destinations"].items():
-        stages.add_row(Text(name), destination["lsn"] or "no feedback yet", *_lag(destination))
+        stages.add_row(words(name), destination["lsn"] or "no feedback yet", *_lag(destination))
     out.print(f"pipeline {report['pipeline']}", style="bold")
     out.print(stages)
     held = f", held by {', '.join(slot['held_by'])}" if slot["held_by"] else ""
@@ -70,7 +69,7 @@ def print_status(report: dict[str, Any], out: Console) -> None:
     if report["snapshot"] is not None:
         out.print(f"copies: {snapshot_in_words(report['snapshot'])}", markup=False)
     for line in replay_in_words(report["replay"]):
-        out.print(line, markup=False)
+        out.print(words(line))
     for name, destination in report["destinations"].items():
         out.print()
         out.print(tables_of(name, destination))
@@ -125,13 +124,13 @@ def tables_of(name: str, destination: dict[str, Any]) -> Any:  # noqa: ANN401 --
     made = table("table", "phase", "rows copied", "at", "lag", "age", right=["rows copied", "lag", "age"], title=name)
     for each, facts in destination["tables"].items():
         phase = "Paused" if facts["paused"] else facts["phase"]
-        made.add_row(Text(each), phase, rows_copied_in_words(facts), facts["position"], *_lag(facts))
+        made.add_row(words(each), phase, rows_copied_in_words(facts), facts["position"], *_lag(facts))
         if facts["reason"]:
-            made.add_row("", Text(facts["reason"], style="" if facts["paused"] else "red"))
-            made.add_row("", Text(facts["solution"]))
+            made.add_row("", words(facts["reason"], style="" if facts["paused"] else "red"))
+            made.add_row("", words(facts["solution"]))
         for line in (tries_in_words(facts), skipped_in_words(facts)):
             if line:
-                made.add_row("", Text(line))
+                made.add_row("", words(line))
     return made
 
 

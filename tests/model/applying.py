@@ -153,7 +153,7 @@ class Reader(IntervalReader):
         self._showing = EVERYTHING
         self._shapes = {SchemaId(schema.id): schema for schema in schemas.values()}
 
-    def _schema(self, schema_id: SchemaId) -> TableSchema:
+    def _shape(self, _table: TableProgress, schema_id: SchemaId) -> TableSchema:
         return self._shapes[schema_id]
 
     def _is_within_budget(self, _interval: Interval, _ranges: dict[str, OffsetRange]) -> bool:
@@ -369,7 +369,7 @@ class Shapes:
     reader: Reader
 
     def get(self, schema_id: SchemaId) -> Any:  # noqa: ANN401 -- its `table` is all that is asked for
-        return _Registered(self.reader._schema(schema_id))
+        return _Registered(self.reader._shapes[schema_id])
 
     def shapes_of(self, _table: object) -> tuple[TableSchema, ...]:
         return ()

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
 from apply_spark.config import ApplyConfig, ApplyTuning, DestinationConfig, SparkRuntime
-from apply_spark.session import session_settings
+from apply_spark.session import _handed_over, session_settings
 from schemas.connections import KafkaConfig
 from schemas.identifiers import DestinationName, PipelineName
 
@@ -43,3 +49,29 @@ def test_the_java_options_of_the_driver_are_not_those_of_executors() -> None:
 
     assert found["spark.driver.extraJavaOptions"] == "-XX:SharedArchiveFile=classes.jsa -Xss4m"
     assert [name for name, value in found.items() if "classes.jsa" in value] == ["spark.driver.extraJavaOptions"]
+
+
+def test_settings_reach_the_jvm_in_a_file_of_its_user_that_is_gone_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--verbose pyspark-shell")
+    given = {"spark.a": 'quoted "x" \\ = : # \n', "spark.hadoop.key": "s3cr3t ß 🐘"}
+
+    with _handed_over(given):
+        arguments = os.environ["PYSPARK_SUBMIT_ARGS"]
+        file = Path(arguments.split()[2])
+        mode, lines = stat.S_IMODE(file.stat().st_mode), file.read_text(encoding="ascii").splitlines()
+
+    assert arguments == f"--load-spark-defaults --properties-file {file} --verbose pyspark-shell"
+    assert mode == 0o600
+    assert dict(_read_as_java(line) for line in lines) == given
+    assert not file.exists()
+    assert os.environ["PYSPARK_SUBMIT_ARGS"] == "--verbose pyspark-shell"
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS")
+    with _handed_over(given):
+        assert os.environ["PYSPARK_SUBMIT_ARGS"].endswith(" pyspark-shell")
+    assert "PYSPARK_SUBMIT_ARGS" not in os.environ
+
+
+def _read_as_java(line: str) -> tuple[str, str]:
+    key, _, value = line.partition("=")
+    units = [bytes.fromhex(part.replace("\\u", "")) for part in (key, value)]
+    return units[0].decode("utf-16-be"), units[1].decode("utf-16-be")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from console.config import Config, load
+from console.environment import forget_settings
 from schemas.errors import ConfigError
 
 SHOP = """
@@ -102,3 +103,11 @@ def test_a_mistake_in_a_variable_names_the_variable(tmp_path: Path) -> None:
     assert "capture.copy_workers: must be a valid integer" in caught.value.reason
     assert "(set by PENSTOCK_CAPTURE__COPY_WORKERS)" in caught.value.reason
     assert "many" not in caught.value.reason
+
+
+def test_settings_that_were_read_are_taken_out_and_nothing_else() -> None:
+    environment = {"PENSTOCK_SOURCE__DSN": "x", "PENSTOCK_KERNEL": "y", "PENSTOCK_TEST_SEED": "1", "PATH": "z"}
+
+    forget_settings(environment)
+
+    assert environment == {"PENSTOCK_KERNEL": "y", "PENSTOCK_TEST_SEED": "1", "PATH": "z"}
