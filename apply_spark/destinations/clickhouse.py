@@ -31,8 +31,9 @@ from typing import Any
 from clickhouse_connect.driver.client import Client
 from pydantic import BaseModel, Field, SecretStr
 
-from apply_spark.destination import Alteration, Batch, TableChanges
+from apply_spark.destination import ALL_MODES, Alteration, Batch, TableChanges
 from apply_spark.destinations.clickhouse_client import REFUSED, connected, doing, refusals, told
+from apply_spark.destinations.clickhouse_ending import Ended
 from apply_spark.destinations.clickhouse_mirror import (
     Names,
     add_columns,
@@ -80,6 +81,8 @@ class ClickHouseOptions(BaseModel, frozen=True, extra="forbid"):
 
 class ClickHouseDestination:
     """One server."""
+
+    modes = ALL_MODES
 
     def __init__(self, name: DestinationName, options: Mapping[str, Any]) -> None:
         self.name = name
@@ -177,17 +180,21 @@ class ClickHouseDestination:
         target = self._target(schema, mirror)
         loaded, staged = (self._names.temporary(what, target.version, number) for what in ("loaded", "staged"))
         scratch += [loaded, staged]
-        if not load(target, changes.rows.arrow(), loaded):
+        count = load(target, changes.rows.arrow(), loaded)
+        ended = Ended(target, changes.ending) if changes.ending is not None else None
+        if not count and ended is None:
             return mirror, []
         into = mirror.storage if changes.truncate else staged
         if not changes.truncate:
             make_staged(target, staged)
         if not schema.key:
             insert_bag(target, loaded, into)
-        elif changes.partial:
-            insert_partial(target, loaded, into)
-        else:
+        elif count and changes.partial:
+            insert_partial(target, loaded, into, ended.rows() if ended is not None else None)
+        elif count:
             insert_whole(target, loaded, into)
+        if ended is not None:
+            ended.insert_besides(staged)
         return mirror, [] if changes.truncate else [Pending(schema.name, staged)]
 
     def _altered(self, alteration: Alteration) -> Mirror:

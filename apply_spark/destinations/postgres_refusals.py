@@ -10,7 +10,7 @@ from psycopg import errors
 
 from apply_spark.destinations.postgres_merge import Staged, unheld_column
 from apply_spark.errors import DestinationFull, DestinationLocked, NotHeld, NotPermitted, TableFailed
-from schemas.table import TableSchema
+from schemas.identifiers import TableName
 
 _REFUSED = (
     psycopg.DataError,
@@ -23,27 +23,27 @@ _REFUSED = (
 
 
 @contextmanager
-def refusals(schema: TableSchema) -> Iterator[None]:
+def refusals(table: TableName) -> Iterator[None]:
     """What Postgres refuses to do with a table stops that table only."""
     try:
         yield
     except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
         raise TableFailed(
-            schema.name,
+            table,
             DestinationLocked(
                 f"Another session has held its mirror for longer than lock_timeout ({type(error).__name__}).",
                 solution="End the session that holds it (pg_locks). Apply tries again by itself.",
             ),
         ) from error
     except errors.DiskFull as error:
-        raise TableFailed(schema.name, DestinationFull("Postgres has no room for its mirror (DiskFull).")) from error
+        raise TableFailed(table, DestinationFull("Postgres has no room for its mirror (DiskFull).")) from error
     except errors.InsufficientPrivilege:
         raise TableFailed(
-            schema.name, NotPermitted("Postgres does not let apply's role write to its mirror (InsufficientPrivilege).")
+            table, NotPermitted("Postgres does not let apply's role write to its mirror (InsufficientPrivilege).")
         ) from None
     except _REFUSED as error:
         raise TableFailed(
-            schema.name,
+            table,
             NotHeld(
                 f"Postgres refuses to write to its mirror ({type(error).__name__}).",
                 solution="Undo what was changed there, and run `penstock rollback TABLE`; `penstock resync TABLE` makes"
