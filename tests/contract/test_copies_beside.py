@@ -20,6 +20,7 @@ from tests.contract.destination_places import (
     EVENTS,
     FURTHER,
     ORDERS,
+    ClickHousePlace,
     DeltaPlace,
     DuckDbPlace,
     IcebergPlace,
@@ -37,7 +38,7 @@ from tests.support.builders import INT8, a_column, a_table
 from tests.support.failpoints import crashed
 
 IN_A_DATABASE = ("duckdb", *(pytest.param(kind, marks=FURTHER) for kind in ("ducklake", "postgres")))
-LAKES = tuple(pytest.param(kind, marks=FURTHER) for kind in ("delta", "iceberg"))
+CLICKHOUSE, DELTA, ICEBERG = (pytest.param(kind, marks=FURTHER) for kind in ("clickhouse", "delta", "iceberg"))
 OTHER = a_table(a_column("note"), a_column("id", INT8, key=True))
 """Orders, in another shape."""
 
@@ -49,6 +50,8 @@ def tables_of(place: Place) -> list[Any]:
             return place.query("select table_name from duckdb_tables() where schema_name = 'public' order by all")
         case PostgresPlace():
             return place.query(sql.SQL("select tablename from pg_tables where schemaname = 'public' order by 1"))
+        case ClickHousePlace():
+            return place.query("select database, count() from system.tables group by all order by all")
         case DeltaPlace():
             return sorted(place.path.rglob("_delta_log"))
         case IcebergPlace():
@@ -57,7 +60,7 @@ def tables_of(place: Place) -> list[Any]:
             return []
 
 
-@pytest.mark.parametrize("kind", ["memory", *IN_A_DATABASE, *LAKES])
+@pytest.mark.parametrize("kind", ["memory", *IN_A_DATABASE, CLICKHOUSE, DELTA, ICEBERG])
 def test_readers_see_the_rows_of_before_until_the_new_copy_is_ready(
     kind: str, request: pytest.FixtureRequest, spark: SparkSession
 ) -> None:
@@ -90,7 +93,7 @@ def test_readers_see_the_rows_of_before_until_the_new_copy_is_ready(
     destination.shutdown()
 
 
-@pytest.mark.parametrize("kind", ["memory", *IN_A_DATABASE, LAKES[0]])
+@pytest.mark.parametrize("kind", ["memory", *IN_A_DATABASE, CLICKHOUSE, DELTA])
 def test_a_copy_that_begins_again_replaces_the_one_that_was_built_so_far(
     kind: str, request: pytest.FixtureRequest, spark: SparkSession
 ) -> None:
@@ -134,7 +137,7 @@ def test_a_crash_while_rows_go_from_the_copy_to_the_mirror_loses_none_and_repeat
     again.shutdown()
 
 
-@pytest.mark.parametrize("kind", [*IN_A_DATABASE, LAKES[0]])
+@pytest.mark.parametrize("kind", [*IN_A_DATABASE, CLICKHOUSE, DELTA])
 def test_a_copy_of_a_table_that_leaves_goes_with_it_and_nothing_else_does(
     kind: str, request: pytest.FixtureRequest, spark: SparkSession
 ) -> None:
