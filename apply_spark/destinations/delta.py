@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, Field
 from pyspark.sql import SparkSession
 
-from apply_spark.destination import ALL_MODES, Connector
+from apply_spark.destination import Connector
 from apply_spark.destinations.caseless_names import OWN_SCHEMA
 from apply_spark.destinations.delta_mirror import DeltaMirror
 from apply_spark.destinations.delta_plans import DeltaPlans
@@ -35,7 +35,6 @@ class DeltaOptions(BaseModel, frozen=True, extra="forbid"):
 class DeltaDestination(SparkMirrors):
     """One folder of Delta tables."""
 
-    modes = ALL_MODES
     connector: ClassVar[Connector] = Connector(
         jars=("delta",),
         settings={

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, Field, SecretStr, model_validator
 from pyspark.sql import SparkSession
 
-from apply_spark.destination import ALL_MODES, Connector
+from apply_spark.destination import Connector
 from apply_spark.destinations.caseless_names import OWN_SCHEMA
 from apply_spark.destinations.iceberg_mirror import IcebergMirror
 from apply_spark.destinations.iceberg_plans import IcebergPlans
@@ -102,7 +102,6 @@ class IcebergOptions(BaseModel, frozen=True, extra="forbid"):
 class IcebergDestination(SparkMirrors):
     """The tables of one catalog. Spark, and a JDBC catalog, know it under the name of the destination."""
 
-    modes = ALL_MODES
     connector: ClassVar[Connector] = Connector(jars=("iceberg", "jdbc"))
 
     def __init__(self, name: DestinationName, options: Mapping[str, Any]) -> None:

@@ -33,7 +33,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from apply_spark.destination import Batch, TableChanges
+from apply_spark.destination import ALL_MODES, Batch, TableChanges
 from apply_spark.destinations.caseless_names import refuse_unheld_names
 from apply_spark.destinations.plans import Plan, Plans
 from apply_spark.destinations.spark_changes import changed, copied, origin, seen
@@ -79,6 +79,8 @@ class Format(Protocol):
 
 class SparkMirrors:
     """The Destination, given a format."""
+
+    modes = ALL_MODES
 
     def __init__(self, name: DestinationName, tables: Format) -> None:
         self.name = name
