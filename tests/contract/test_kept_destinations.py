@@ -18,7 +18,7 @@ FURTHER_CASES = [
     ("ducklake", Mode.HISTORY),
     ("delta", Mode.HISTORY),
     *[("clickhouse", mode) for mode in MODELS],
-    *[("iceberg", mode) for mode in MODELS],
+    ("iceberg", Mode.SOFT_DELETE),
 ]
 CASES = [*[("duckdb", mode) for mode in MODELS], *[pytest.param(*case, marks=FURTHER) for case in FURTHER_CASES]]
 SEED = 5
