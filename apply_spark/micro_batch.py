@@ -221,7 +221,11 @@ class Applier:
             after = commanded(after, command)
         except CommandRefused as refused:
             log.warning("command refused", table=str(command.table), error=refused.reason, solution=refused.solution)
-        self._save(after)
+        try:
+            self._save(after)
+        except TableFailed as error:  # its new copy cannot take its place
+            after = self._held(after, error.table, error)
+            self._save(after)
         failpoint("apply.command_obeyed", DestinationAway)
         self._reached(after)
 

@@ -21,7 +21,7 @@ OPEN = 2**63 - 1
 """What a version that is current has as `_valid_to_lsn`."""
 
 OP = Column("_op", _TEXT, "text", number=_FIRST_OWN)
-DELETED = Column("_deleted", _BOOL, "bool", number=_FIRST_OWN - 1)
+DELETED = Column("_is_deleted", _BOOL, "bool", number=_FIRST_OWN - 1)
 LSN = Column("_lsn", _INT8, "int8", number=_FIRST_OWN - 2)
 ORDINAL = Column("_ordinal", _INT8, "int8", number=_FIRST_OWN - 3)
 COMMIT_TS = Column("_commit_ts", _TIMESTAMPTZ, "timestamptz", number=_FIRST_OWN - 4)

@@ -12,7 +12,7 @@ ClickHouse has no transactions. Exactly once therefore means: decide, then do, a
 
 So a crash leaves no table behind or ahead. A reader sees the tables of an interval one after the other, and a very
 large interval of a table in pieces. A truncate, a new copy and a new shape are another view over other columns or
-another storage: made before, exchanged in one step.
+another storage: made before, exchanged in one step. The view shows a new copy once its table is Ready.
 
 Copied rows of a table with a key are not staged: the same rows under another version leave the same table.
 
@@ -31,8 +31,9 @@ from typing import Any
 from clickhouse_connect.driver.client import Client
 from pydantic import BaseModel, Field, SecretStr
 
-from apply_spark.destination import Alteration, Batch, TableChanges
+from apply_spark.destination import ALL_MODES, Alteration, Batch, TableChanges
 from apply_spark.destinations.clickhouse_client import REFUSED, connected, doing, refusals, told
+from apply_spark.destinations.clickhouse_ending import Ended
 from apply_spark.destinations.clickhouse_mirror import (
     Names,
     add_columns,
@@ -81,6 +82,8 @@ class ClickHouseOptions(BaseModel, frozen=True, extra="forbid"):
 class ClickHouseDestination:
     """One server."""
 
+    modes = ALL_MODES
+
     def __init__(self, name: DestinationName, options: Mapping[str, Any]) -> None:
         self.name = name
         self._options = checked(ClickHouseOptions, options, f"destinations.{name}")
@@ -118,14 +121,11 @@ class ClickHouseDestination:
 
     def drop_table_for_copy(self, schema: TableSchema, progress: Progress) -> None:
         self._refuse_taken_name(schema.name)
-        old = self._state.mirrors.get(schema.name)
-        with refusals(schema.name):
-            mirror = self._made(schema)
-            self._commit(replace(self._settled(progress), mirrors={**self._state.mirrors, schema.name: mirror}))
-            failpoint("clickhouse.exchanging", OSError)
-            make_view(self._client, self._names, mirror)
-        if old is not None:
-            self._drop(old.storage)
+        table, state = schema.name, self._settled(progress)
+        shown = {table: state.views[table]} if table in state.views else {}
+        with refusals(table):
+            made = {table: self._made(schema)}
+            self._commit(replace(state, mirrors={**state.mirrors, **made}, shown={**state.shown, **shown}))
 
     def write_table_rows(self, schema: TableSchema, rows: Rows, progress: Progress) -> None:
         if not schema.key:
@@ -155,7 +155,7 @@ class ClickHouseDestination:
             # From here on only the record says what is needed: that nobody answered does not mean that it was not made.
             needed = {*(each.staged for each in pending), *(mirror.storage for mirror in mirrors.values())}
             scratch[:] = [name for name in scratch if name not in needed]
-            self._commit(State(batch.progress, mirrors, tuple(pending), known))
+            self._decide(State(batch.progress, mirrors, tuple(pending), known, before.shown))
         failpoint("clickhouse.decided", DestinationAway)
         self._do(batch, before)
 
@@ -177,17 +177,21 @@ class ClickHouseDestination:
         target = self._target(schema, mirror)
         loaded, staged = (self._names.temporary(what, target.version, number) for what in ("loaded", "staged"))
         scratch += [loaded, staged]
-        if not load(target, changes.rows.arrow(), loaded):
+        count = load(target, changes.rows.arrow(), loaded)
+        ended = Ended(target, changes.ending) if changes.ending is not None else None
+        if not count and ended is None:
             return mirror, []
         into = mirror.storage if changes.truncate else staged
         if not changes.truncate:
             make_staged(target, staged)
         if not schema.key:
             insert_bag(target, loaded, into)
-        elif changes.partial:
-            insert_partial(target, loaded, into)
-        else:
+        elif count and changes.partial:
+            insert_partial(target, loaded, into, ended.rows() if ended is not None else None)
+        elif count:
             insert_whole(target, loaded, into)
+        if ended is not None:
+            ended.insert_besides(staged)
         return mirror, [] if changes.truncate else [Pending(schema.name, staged)]
 
     def _altered(self, alteration: Alteration) -> Mirror:
@@ -210,6 +214,18 @@ class ClickHouseDestination:
     # The record, and what follows of it.
 
     def _commit(self, state: State) -> None:
+        """A record with nothing pending, and its views."""
+        before = self._state
+        self._decide(state)
+        for table, mirror in self._state.views.items():
+            if mirror != before.views.get(table):
+                with doing(table):
+                    failpoint("clickhouse.exchanging", OSError)
+                    make_view(self._client, self._names, mirror)
+        self._drop(*before.storages - self._state.storages)
+
+    def _decide(self, state: State) -> None:
+        state = state.levelled()
         with told(self.name):
             failpoint("clickhouse.recording", OSError)
             self._states.add(self._version + 1, state)
@@ -224,17 +240,16 @@ class ClickHouseDestination:
             staged = [each for each in state.pending if each.table == mirror.table]
             try:
                 with doing(mirror.table):
-                    if mirror != before.mirrors.get(mirror.table):
-                        make_view(self._client, self._names, mirror)
+                    view = state.views[mirror.table]
+                    if view != before.views.get(mirror.table):
+                        make_view(self._client, self._names, view)
                     for each in staged:
                         carry_over(self._client, self._names, mirror, each.staged)
                         failpoint("clickhouse.carried", OSError)
                         self._drop(each.staged)
             except TableFailed as error:
                 failures.append(error)
-        for table, old in before.mirrors.items():
-            if state.mirrors[table].storage != old.storage:
-                self._drop(old.storage)
+        self._drop(*before.storages - state.storages)
         if any(state.mirrors[each.after.name] != before.mirrors[each.after.name] for each in batch.altered):
             with suppress(*REFUSED):
                 drop_stray_columns(self._client, self._names, state.mirrors.values())
@@ -257,13 +272,11 @@ class ClickHouseDestination:
                         carry_over(self._client, self._names, found.mirrors[pending.table], pending.staged)
                 except TableFailed:
                     behind |= {each.table: each for each in found.before if each.table == pending.table}
-        for mirror in found.mirrors.values():
+        for mirror in found.views.values():
             if mirror.storage in there and not is_taken(self._client, self._names, mirror.table):
                 make_view(self._client, self._names, mirror)
-        kept = {mirror.storage for mirror in found.mirrors.values()}
-        kept |= {each.staged for each in found.pending if each.table in behind}
-        for stray in there - kept:
-            self._drop(stray)
+        kept = {*found.storages, *(each.staged for each in found.pending if each.table in behind)}
+        self._drop(*there - kept)
         drop_stray_columns(self._client, self._names, found.mirrors.values())
         if found.progress is None:
             return found
@@ -278,7 +291,7 @@ class ClickHouseDestination:
 
     def _settled(self, progress: Progress) -> State:
         """Nothing is pending."""
-        return State(progress, self._state.mirrors)
+        return State(progress, self._state.mirrors, shown=self._state.shown)
 
     def _mirror(self, schema: TableSchema) -> Mirror:
         mirror = self._state.mirrors.get(schema.name)
@@ -304,10 +317,11 @@ class ClickHouseDestination:
                     ),
                 )
 
-    def _drop(self, own: str) -> None:
+    def _drop(self, *own: str) -> None:
         """What is left is dropped at the next start."""
-        with suppress(*REFUSED):
-            self._client.command(f"drop table if exists {self._names.own(own)}")
+        for name in own:
+            with suppress(*REFUSED):
+                self._client.command(f"drop table if exists {self._names.own(name)}")
 
     @contextmanager
     def _scratch(self) -> Iterator[list[str]]:
@@ -316,8 +330,7 @@ class ClickHouseDestination:
         try:
             yield names
         finally:
-            for name in names:
-                self._drop(name)
+            self._drop(*names)
 
 
 def _gone(table: TableName) -> TableFailed:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from clickhouse_connect.driver.client import Client
 
 from apply_spark.destinations.clickhouse_state import DURABLE, Mirror
-from apply_spark.destinations.clickhouse_types import HeldColumn, held_column, quoted, quoted_text
+from apply_spark.destinations.clickhouse_types import held_column, quoted, quoted_text
 from apply_spark.errors import NotHeld, TableFailed
 from apply_spark.reshape import defaults
 from schemas.identifiers import DestinationName, TableName
@@ -104,9 +104,8 @@ def add_columns(client: Client, names: Names, mirror: Mirror, columns: list[Colu
     """Rows that are there have in them what the source shows. No row is touched, and the view does not show them yet;
     repeated, it does nothing."""
     for column in columns:
-        name, held = mirror.stored(column), held_column(column)
-        value = "" if column.missing is None else f" default {_default(mirror.table, column, held)}"
-        added = f"add column if not exists {quoted(name)} {held.name}{value}"
+        value = "" if column.missing is None else f" default {literal(mirror.table, column)}"
+        added = f"add column if not exists {quoted(mirror.stored(column))} {held_column(column).name}{value}"
         client.command(f"alter table {names.own(mirror.storage)} {added}")
 
 
@@ -132,7 +131,9 @@ def _rows(client: Client, names: Names, what: str) -> Sequence[Any]:
     return client.query(f"select {what} = {{own:String}}", parameters={"own": names.own_database}).result_rows
 
 
-def _default(table: TableName, column: Column, held: HeldColumn) -> str:
+def literal(table: TableName, column: Column) -> str:
+    """What `missing` of a column says, in SQL."""
+    held = held_column(column)
     values = pc.struct_field(defaults([column])["row"], [0]).combine_chunks()
     if held.has_misfits(values):
         raise TableFailed(

@@ -75,14 +75,16 @@ def insert_whole(target: Target, source: str, into: str) -> None:
     _insert(target, into, f"{', '.join(values)}, {target.version}, r.deleted from {target.names.own(source)} as r")
 
 
-def insert_partial(target: Target, source: str, into: str) -> None:
-    """Columns that were not sent come from the row that the storage has under the base key, before this batch."""
+def insert_partial(target: Target, source: str, into: str, ended: str | None) -> None:
+    """Columns that were not sent come from the row that the storage has under the base key, before this batch; `ended`
+    is a subselect of what an ending has made of its rows."""
     keys = [quoted(target.mirror.stored(column)) for column in target.schema.key]
     base = [f"b{place}" for place in range(len(keys))]
     source = target.names.own(source)
     wanted = f"({', '.join(keys)}) in (select {', '.join(base)} from {source})"
     same = " and ".join(f"t.{key} = r.{each}" for key, each in zip(keys, base, strict=True))
-    joined = f"{source} as r left join (select * from {target.storage} final where {wanted}) as t on {same}"
+    there = f"{target.storage} final" if ended is None else ended
+    joined = f"{source} as r left join (select * from {there} where {wanted}) as t on {same}"
     ((lost,),) = target.client.query(
         f"select count() from {joined} where notEmpty(r.missing) and t._version = 0"
     ).result_rows

@@ -22,6 +22,7 @@ from apply_spark.destinations.clickhouse_types import quoted
 from apply_spark.errors import DestinationTaken
 from apply_spark.progress import Progress, TableProgress
 from schemas.identifiers import DestinationName, TableName
+from schemas.phases import Ready
 from schemas.table import Column, TableSchema
 
 DURABLE = "fsync_after_insert = 1, fsync_part_directory = 1"
@@ -97,14 +98,34 @@ class State:
     pending: tuple[Pending, ...] = ()
     before: tuple[TableProgress, ...] = ()
     """Where the tables stood that have pending rows."""
+    shown: Mapping[TableName, Mirror] = field(default_factory=dict)
+    """What the views of tables show whose next copy is being built: their mirrors from before."""
+
+    @property
+    def views(self) -> Mapping[TableName, Mirror]:
+        """What every view shows."""
+        return {**self.mirrors, **self.shown}
+
+    @property
+    def storages(self) -> set[str]:
+        return {mirror.storage for mirror in (*self.mirrors.values(), *self.shown.values())}
+
+    def levelled(self) -> State:
+        """Copies whose tables are ready are shown; of tables that are gone stays what is shown."""
+        tables = self.progress.tables if self.progress is not None else {}
+        gone = {table: mirror for table, mirror in self.shown.items() if table not in tables}
+        ready = {table for table in self.shown.keys() & tables if isinstance(tables[table].phase, Ready)}
+        shown = {table: mirror for table, mirror in self.shown.items() if table not in gone.keys() | ready}
+        return replace(self, mirrors={**self.mirrors, **gone}, shown=shown)
 
     def to_json(self) -> str:
         return json.dumps(
             {
                 "progress": None if self.progress is None else self.progress.stored(),
-                "mirrors": [[*each.table, each.storage, each.keyed, each.columns] for each in self.mirrors.values()],
+                "mirrors": _mirrors_to_json(self.mirrors),
                 "pending": [[*each.table, each.staged] for each in self.pending],
                 "before": [table.to_json() for table in self.before],
+                "shown": _mirrors_to_json(self.shown),
             }
         )
 
@@ -112,16 +133,25 @@ class State:
     def from_json(cls, text: str) -> State:
         data = json.loads(text)
         stored = data["progress"]
-        mirrors = [
-            Mirror(TableName(schema, name), storage, keyed, tuple(MirrorColumn(*column) for column in columns))
-            for schema, name, storage, keyed, columns in data["mirrors"]
-        ]
         return cls(
             progress=None if stored is None else Progress.restored(tuple(stored[0]), stored[1][2]),
-            mirrors={mirror.table: mirror for mirror in mirrors},
+            mirrors=_mirrors_from_json(data["mirrors"]),
             pending=tuple(Pending(TableName(schema, name), staged) for schema, name, staged in data["pending"]),
             before=tuple(TableProgress.from_json(each) for each in data["before"]),
+            shown=_mirrors_from_json(data.get("shown", [])),
         )
+
+
+def _mirrors_to_json(mirrors: Mapping[TableName, Mirror]) -> list[Any]:
+    return [[*each.table, each.storage, each.keyed, each.columns] for each in mirrors.values()]
+
+
+def _mirrors_from_json(stored: list[Any]) -> dict[TableName, Mirror]:
+    mirrors = [
+        Mirror(TableName(schema, name), storage, keyed, tuple(MirrorColumn(*column) for column in columns))
+        for schema, name, storage, keyed, columns in stored
+    ]
+    return {mirror.table: mirror for mirror in mirrors}
 
 
 class States:

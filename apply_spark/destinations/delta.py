@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, Field
 from pyspark.sql import SparkSession
 
-from apply_spark.destination import ALL_MODES, Connector
+from apply_spark.destination import Connector
 from apply_spark.destinations.caseless_names import OWN_SCHEMA
 from apply_spark.destinations.delta_mirror import DeltaMirror
 from apply_spark.destinations.delta_plans import DeltaPlans
@@ -21,7 +21,6 @@ from apply_spark.destinations.delta_refusals import is_conflict, refusals
 from apply_spark.destinations.spark_mirrors import SparkMirrors, absolute
 from schemas.identifiers import DestinationName, TableName
 from schemas.settings import checked
-from schemas.table import TableSchema
 from schemas.topics import escaped
 
 
@@ -36,7 +35,6 @@ class DeltaOptions(BaseModel, frozen=True, extra="forbid"):
 class DeltaDestination(SparkMirrors):
     """One folder of Delta tables."""
 
-    modes = ALL_MODES
     connector: ClassVar[Connector] = Connector(
         jars=("delta",),
         settings={
@@ -55,6 +53,7 @@ class _DeltaTables:
     """A Format: the tables under a folder, by their paths."""
 
     kind = "delta"
+    reserved: frozenset[str] = frozenset()
 
     def __init__(self, root: str, name: DestinationName) -> None:
         self.where = root
@@ -66,11 +65,17 @@ class _DeltaTables:
         return DeltaPlans(spark, f"{self.where}/{OWN_SCHEMA}/{escaped(self._name)}")
 
     def mirror(self, table: TableName) -> DeltaMirror:
-        path = f"{self.where}/{escaped(table.schema)}/{escaped(table.name)}"
+        return self._mirror(self.where, table)
+
+    def copy(self, table: TableName) -> DeltaMirror:
+        return self._mirror(f"{self.where}/{OWN_SCHEMA}/copies/{escaped(self._name)}", table)
+
+    def _mirror(self, root: str, table: TableName) -> DeltaMirror:
+        path = f"{root}/{escaped(table.schema)}/{escaped(table.name)}"
         return DeltaMirror(self._spark, path, f"penstock {self._name}")
 
-    def refusals(self, schema: TableSchema) -> AbstractContextManager[None]:
-        return refusals(schema)
+    def refusals(self, table: TableName) -> AbstractContextManager[None]:
+        return refusals(table)
 
     def is_conflict(self, error: Exception) -> bool:
         return is_conflict(error)

@@ -115,6 +115,13 @@ class DeltaMirror:
     def rewrite(self, shape: Shape, rows: Callable[[], DataFrame], mark: Mark) -> None:
         self._replace(shape, rows(), mark)
 
+    def remove(self) -> None:
+        """Delta would remember its log."""
+        path = jvm(self._spark).org.apache.hadoop.fs.Path(self._path)
+        session = jvm_session(self._spark)
+        path.getFileSystem(session.sessionState().newHadoopConf()).delete(path, True)
+        jvm(self._spark).org.apache.spark.sql.delta.DeltaLog.invalidateCache(session, path)
+
     # By Spark.
 
     def _replace(self, shape: Shape, rows: DataFrame, mark: Mark) -> None:

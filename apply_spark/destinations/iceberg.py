@@ -11,6 +11,7 @@ an empty snapshot, so that a late commit of the apply before it fails in every c
 from __future__ import annotations
 
 import enum
+import hashlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Self
@@ -19,6 +20,7 @@ from pydantic import BaseModel, Field, SecretStr, model_validator
 from pyspark.sql import SparkSession
 
 from apply_spark.destination import Connector
+from apply_spark.destinations.caseless_names import OWN_SCHEMA
 from apply_spark.destinations.iceberg_mirror import IcebergMirror
 from apply_spark.destinations.iceberg_plans import IcebergPlans
 from apply_spark.destinations.iceberg_refusals import is_conflict, refusals
@@ -27,7 +29,6 @@ from apply_spark.destinations.spark_jvm import java_class, jvm
 from apply_spark.destinations.spark_mirrors import SparkMirrors, absolute
 from schemas.identifiers import DestinationName, TableName
 from schemas.settings import checked
-from schemas.table import TableSchema
 
 _PROPERTIES = {
     "format-version": "3",
@@ -41,6 +42,11 @@ _CLEANED = {
 }
 """Every commit writes a file of metadata. Not with a Hadoop catalog: there a commit is the making of the file of the
 next version, and one that is gone again could be made twice."""
+
+_RESERVED = frozenset(
+    {"_deleted", "_file", "_last_updated_sequence_number", "_partition", "_pos", "_row_id", "_spec_id"}
+)
+"""Iceberg's columns of metadata. It lets a table be made with such a name, and then reads it no more."""
 
 
 class CatalogKind(enum.Enum):
@@ -106,6 +112,7 @@ class _IcebergTables:
     """A Format: the tables of a catalog, by their names."""
 
     kind = "iceberg"
+    reserved = _RESERVED
 
     def __init__(self, name: DestinationName, options: IcebergOptions) -> None:
         self.where = f"The Iceberg catalog of destination {name}"
@@ -126,8 +133,13 @@ class _IcebergTables:
     def mirror(self, table: TableName) -> IcebergMirror:
         return IcebergMirror(self._catalog, table, self._name, self._properties)
 
-    def refusals(self, schema: TableSchema) -> AbstractContextManager[None]:
-        return refusals(schema)
+    def copy(self, table: TableName) -> IcebergMirror:
+        """Two names of Postgres may be longer than what a catalog takes for one."""
+        digest = hashlib.sha256("\0".join(table).encode()).hexdigest()[:16]
+        return self.mirror(TableName(OWN_SCHEMA, f"{self._name}_copy_{digest}"))
+
+    def refusals(self, table: TableName) -> AbstractContextManager[None]:
+        return refusals(table)
 
     def is_conflict(self, error: Exception) -> bool:
         return is_conflict(error)

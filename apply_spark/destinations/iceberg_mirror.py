@@ -10,7 +10,7 @@ Two properties of the table say what it holds:
     back, and its rows are not those of the mark.
 -   The columns of the source that it has, by the ids of Iceberg's fields, which stay when a column is renamed.
 
-A new column whose older rows have a value is the one change that takes two commits: Iceberg has one schema for all
+A new column with rows that have a value in it is the one change that takes two commits: Iceberg has one schema for all
 branches, so the column is there first, under a name of its own and empty, then the rows with it, under its right name.
 """
 
@@ -70,9 +70,8 @@ class IcebergMirror:
         table = self._table()
         if table is None or self._mark(table) is None:
             return None
-        since, columns = self._columns(table)
-        fields = [(field["name"], columns.get(field["id"])) for field in table.fields()]
-        return Shape(tuple(replace(column, name=name) for name, column in fields if column is not None), since)
+        since, _ = self._columns(table)
+        return Shape(tuple(replace(column, name=name) for column, name in self._held(table)), since)
 
     def fence(self, owner: int) -> Mark | None:
         """A commit that comes between look and commit makes this one fail, and is seen by the next look."""
@@ -118,25 +117,31 @@ class IcebergMirror:
         """No file is touched."""
         transaction = self._there().begin()
         self._empty_columns(transaction, [])
-        self._reshape(transaction, shape)
+        self._reshape(transaction, shape, {column.number: name for column, name in self._held(transaction)})
         self._commit(transaction, PASSING, mark, shape)
 
     def rewrite(self, shape: Shape, rows: Callable[[], DataFrame], mark: Mark) -> None:
         transaction = self._there().begin()
-        found, (_, columns) = self._mark(transaction), self._columns(transaction)
-        known = {column.number for column in columns.values()}
-        coming = [column for column in shape.columns if column.number not in known]
-        self._empty_columns(transaction, coming)
+        wanted = {(column.number, spark_type(column).name) for column in shape.columns if column.number}
+        held = self._held(transaction)
+        kept = {column.number: name for column, name in held if (column.number, spark_type(column).name) in wanted}
+        coming = {
+            column.name: _coming(place) for place, column in enumerate(shape.columns) if column.number not in kept
+        }
+        self._empty_columns(transaction, [replace(c, name=coming[c.name]) for c in shape.columns if c.name in coming])
+        found = self._mark(transaction)
         self._commit(transaction, PASSING, Mark(mark.owner, found.plan if found is not None else 0))
 
         table, branch, head = self._staged(mark)
-        has = {column.number: field["name"] for field in table.fields() if (column := columns.get(field["id"]))}
-        names = has | {column.number: _coming(column) for column in coming}
-        renamed = [F.col(quoted(column.name)).alias(names[column.number]) for column in shape.columns]
+        names = {column.name: kept.get(column.number) or coming[column.name] for column in shape.columns}
+        renamed = [F.col(quoted(column.name)).alias(names[column.name]) for column in shape.columns]
         self._write(rows().select(*renamed), How.OVERWRITE, table, branch)
         transaction = self._finished(table, branch, head, mark)
-        self._reshape(transaction, shape)
+        self._reshape(transaction, shape, kept)
         self._commit(transaction, branch, mark, shape)
+
+    def remove(self) -> None:
+        self._catalog.remove(*self._place)
 
     # Rows, on a branch.
 
@@ -206,15 +211,22 @@ class IcebergMirror:
         told: dict[str, Any] = json.loads(table.property(self._shape_key) or '{"since": 0, "columns": []}')
         return Lsn(told["since"]), {number: Column(**column) for number, column in told["columns"]}
 
-    def _reshape(self, transaction: Transaction, shape: Shape) -> None:
-        """Columns that are there, by their numbers, under their new names; then new ones; in this order."""
-        _, columns = self._columns(transaction)
-        wanted = {column.number: column.name for column in shape.columns}
-        coming = {_coming(column): column.name for column in shape.columns}
+    def _held(self, table: Table | Transaction) -> list[tuple[Column, str]]:
+        """The columns of the source that are there, with their names."""
+        _, columns = self._columns(table)
+        fields = [(columns.get(field["id"]), field["name"]) for field in table.fields()]
+        return [(column, name) for column, name in fields if column is not None]
+
+    def _reshape(self, transaction: Transaction, shape: Shape, kept: dict[int, str]) -> None:
+        """Columns that stay, their names by their numbers, under their new names; then new ones; in this order."""
+        gone = {name: None for _, name in self._held(transaction)}
+        stay = {kept[column.number]: column.name for column in shape.columns if column.number in kept}
+        coming = {_coming(place): column.name for place, column in enumerate(shape.columns)}
+        names: dict[str, str | None] = {**coming, **gone, **stay}
         update = transaction.java.updateSchema()
         for field in transaction.fields():
-            name, column = field["name"], columns.get(field["id"])
-            new = wanted.get(column.number) if column is not None else coming.get(name, name)
+            name = field["name"]
+            new = names.get(name, name)
             if new is None:
                 update = update.deleteColumn(name)
             elif new != name:
@@ -222,11 +234,11 @@ class IcebergMirror:
         update.commit()
         there = [field["name"] for field in transaction.fields()]
         added = [_field_of(column) for column in shape.columns if column.name not in there]
-        names = [column.name for column in shape.columns]
+        order = [column.name for column in shape.columns]
         update = self._added(transaction.java.updateSchema(), added)
-        if [name for name in there if name in names] + [field.name for field in added] != names:
-            update = update.moveFirst(names[0])
-            for before, name in pairwise(names):
+        if [name for name in there if name in order] + [field.name for field in added] != order:
+            update = update.moveFirst(order[0])
+            for before, name in pairwise(order):
                 update = update.moveAfter(name, before)
         update.commit()
 
@@ -236,7 +248,7 @@ class IcebergMirror:
         for field in transaction.fields():
             if field["name"].startswith(_COMING):
                 update = update.deleteColumn(field["name"])
-        self._added(update, [_field_of(replace(column, name=_coming(column))) for column in coming]).commit()
+        self._added(update, [_field_of(column) for column in coming]).commit()
 
     def _added(self, update: Any, fields: list[StructField]) -> Any:  # noqa: ANN401 -- objects of the JVM
         types = self._catalog.schema(StructType(fields)).columns() if fields else []
@@ -260,8 +272,8 @@ def _branch(mark: Mark) -> str:
     return f"{STAGED}{mark.owner}_{mark.plan}"
 
 
-def _coming(column: Column) -> str:
-    return f"{_COMING}{column.number}"
+def _coming(place: int) -> str:
+    return f"{_COMING}{place}"
 
 
 def _field_of(column: Column) -> StructField:

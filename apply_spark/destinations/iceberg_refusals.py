@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from apply_spark.destinations.iceberg_table import Moved
 from apply_spark.destinations.spark_jvm import java_causes, told
 from apply_spark.errors import DestinationAway, DestinationLocked, NotHeld, TableFailed
-from schemas.table import TableSchema
+from schemas.identifiers import TableName
 
 _ICEBERG = "org.apache.iceberg.exceptions."
 _CONFLICTS = frozenset({f"{_ICEBERG}CommitFailedException", f"{_ICEBERG}CommitStateUnknownException"})
@@ -24,26 +24,26 @@ _CHANGED = frozenset(
 
 
 @contextmanager
-def refusals(schema: TableSchema) -> Iterator[None]:
+def refusals(table: TableName) -> Iterator[None]:
     """What Iceberg refuses to do with a table stops that table only; what Spark cannot do, such as reach the storage or
     the catalog, is about all of them."""
     try:
         yield
     except Moved:
-        raise _locked(schema) from None
+        raise _locked(table) from None
     except (Py4JJavaError, PySparkException) as error:
         if is_conflict(error):
-            raise _locked(schema) from None
+            raise _locked(table) from None
         if isinstance(error, AnalysisException) or _CHANGED & set(java_causes(error)):
             raise TableFailed(
-                schema.name,
+                table,
                 NotHeld(
                     f"Iceberg refuses to write to its mirror ({told(error)}): somebody changed it.",
                     solution="Undo that, or run `penstock resync TABLE`: it makes the mirror anew.",
                 ),
             ) from None
         raise DestinationAway(
-            f"Spark could not write the mirror of {schema.name} ({told(error)}).",
+            f"Spark could not write the mirror of {table} ({told(error)}).",
             solution="Check that catalog and storage are there, have room and may be written by apply and by Spark's"
             " executors; then start apply again.",
         ) from None
@@ -56,8 +56,8 @@ def is_conflict(error: Exception) -> bool:
     return isinstance(error, Py4JJavaError | PySparkException) and bool(_CONFLICTS & set(java_causes(error)))
 
 
-def _locked(schema: TableSchema) -> DestinationLocked:
+def _locked(table: TableName) -> DestinationLocked:
     return DestinationLocked(
-        f"Other commits keep coming to the mirror of {schema.name}.",
+        f"Other commits keep coming to the mirror of {table}.",
         solution="Let maintenance end, and let nobody else write to a mirror.",
     )

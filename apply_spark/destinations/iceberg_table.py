@@ -72,6 +72,10 @@ class Catalog:
         made.java.newFastAppend().commit()
         return made
 
+    def remove(self, namespace: str, name: str) -> None:
+        """With its files. It need not be there."""
+        self._java.dropTable(self._identifier(namespace, name), True)
+
     def schema(self, shape: StructType) -> Any:  # noqa: ANN401 -- an object of the JVM
         """Iceberg's word for Spark's."""
         java = java_class(self.jvm, "org.apache.spark.sql.types.DataType").fromJson(shape.json())

@@ -22,6 +22,8 @@ class Plan:
     after: Progress | None
     before: Progress | None = None
     tables: tuple[TableName, ...] = ()
+    beside: tuple[TableName, ...] = ()
+    """Tables whose next copy is built beside their mirror."""
 
     def reached(self, done: Sequence[TableName]) -> Progress | None:
         """What the destination holds, given the tables whose commits were made."""
@@ -32,7 +34,7 @@ class Plan:
         return self.before.with_tables(*[self.after.tables[table] for table in done])
 
     def to_json(self) -> str:
-        fields = {"owner": self.owner, "number": self.number, "tables": [list(table) for table in self.tables]}
+        fields = {"owner": self.owner, "number": self.number, "tables": self.tables, "beside": self.beside}
         return json.dumps(fields | {"after": _stored(self.after), "before": _stored(self.before)})
 
     @classmethod
@@ -44,6 +46,7 @@ class Plan:
             after=_restored(fields["after"]),
             before=_restored(fields["before"]),
             tables=tuple(TableName(*table) for table in fields["tables"]),
+            beside=tuple(TableName(*table) for table in fields.get("beside", ())),
         )
 
 

@@ -2,7 +2,8 @@
 
 Rows come through a staging table, by COPY: those that Spark computes from its executors, each in a session of its own,
 those that are here already from this process. One transaction then merges the tables of an interval and stores the
-progress. One session lives as long as apply and holds an advisory lock, so that there is one writer.
+progress. One session lives as long as apply and holds an advisory lock, so that there is one writer. The next copy of a
+table is built beside its mirror (postgres_beside.py).
 """
 
 from __future__ import annotations
@@ -20,8 +21,16 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import BaseModel, Field, SecretStr
 
 from apply_spark.destination import ALL_MODES, Batch
+from apply_spark.destinations.postgres_beside import beside, copies_beside, put_in_place, refuse_names_of_copies
 from apply_spark.destinations.postgres_merge import Staged, append, merge, settle
-from apply_spark.destinations.postgres_mirror import OWN_SCHEMA, alter_mirror, held_types, make_mirror, make_schema
+from apply_spark.destinations.postgres_mirror import (
+    OWN_SCHEMA,
+    alter_mirror,
+    held_types,
+    make_mirror,
+    make_schema,
+    shape_of,
+)
 from apply_spark.destinations.postgres_refusals import connection_refused, progress_refusals, refusals, unheld_values
 from apply_spark.destinations.postgres_staging import ATTEMPT, Staging, copy_in, copy_in_from_executors
 from apply_spark.errors import DestinationInUse, DestinationTaken, NotHeld, TableFailed
@@ -29,7 +38,7 @@ from apply_spark.progress import Progress
 from apply_spark.rows import Rows, SparkRows
 from schemas.errors import ConfigError
 from schemas.failpoints import failpoint
-from schemas.identifiers import DestinationName
+from schemas.identifiers import DestinationName, TableName
 from schemas.settings import checked
 from schemas.table import TableSchema
 
@@ -92,6 +101,8 @@ class PostgresDestination:
         self._owner = secrets.token_hex(8)
         self._version = 0
         self._session: psycopg.Connection | None = None
+        self._copies: frozenset[TableName] = frozenset()
+        """Tables whose next copy is built beside their mirror; that copy is what a transaction writes to."""
 
     def startup(self) -> Progress | None:
         if self._session is not None:
@@ -118,14 +129,18 @@ class PostgresDestination:
     def drop_table_for_copy(self, schema: TableSchema, progress: Progress) -> None:
         if schema.name.schema == OWN_SCHEMA:
             raise TableFailed(schema.name, NotHeld("The schema penstock of a destination is penstock's own."))
-        with self._writing(progress) as db, refusals(schema):
-            make_mirror(db, schema)
+        refuse_names_of_copies(schema.name)
+        with self._writing(progress) as db, refusals(schema.name):
+            make_schema(db, schema.name.schema)
+            if shape_of(db, schema.name):
+                self._copies |= {schema.name}
+            make_mirror(db, schema, self._written(schema.name))
 
     def write_table_rows(self, schema: TableSchema, rows: Rows, progress: Progress) -> None:
-        with self._staged([(schema, rows)]) as (staged,), self._writing(progress) as db, refusals(schema):
+        with self._staged([(schema, rows)]) as (staged,), self._writing(progress) as db, refusals(schema.name):
             settle(db, staged)
             with unheld_values(db, staged):
-                append(db, staged)
+                append(db, staged, self._mirror(schema))
 
     def write_events(self, batch: Batch) -> None:
         with (
@@ -134,19 +149,26 @@ class PostgresDestination:
         ):
             for alteration in batch.altered:
                 failpoint("postgres.altering", psycopg.OperationalError)
-                with refusals(alteration.after):
-                    alter_mirror(db, alteration)
+                with refusals(alteration.after.name):
+                    alter_mirror(db, alteration, self._mirror(alteration.after))
                 failpoint("postgres.altered", psycopg.OperationalError)
             for changes, staged in zip(batch.tables, all_staged, strict=True):
-                with refusals(changes.schema):
+                with refusals(changes.schema.name):
                     settle(db, staged)
                     with unheld_values(db, staged):
-                        merge(db, changes, staged)
+                        merge(db, changes, staged, self._mirror(changes.schema))
                 failpoint("postgres.merged", psycopg.OperationalError)
 
     def save_progress(self, progress: Progress) -> None:
         with self._writing(progress):
             pass
+
+    def _written(self, table: TableName) -> TableName:
+        return beside(table) if table in self._copies else table
+
+    def _mirror(self, schema: TableSchema) -> sql.Identifier:
+        """What is written to, in this transaction."""
+        return sql.Identifier(*self._written(schema.name))
 
     @contextmanager
     def _staged(self, tables: Sequence[tuple[TableSchema, Rows]]) -> Iterator[list[Staged]]:
@@ -164,7 +186,7 @@ class PostgresDestination:
         """Rows that Spark computes are written by its executors, those that are here by this process."""
         db, table = self._connected, sql.Identifier(OWN_SCHEMA, f"{self._prefix}{self._owner}_{number}")
         make = sql.SQL("create unlogged table {} ({})")
-        with refusals(schema):
+        with refusals(schema.name):
             types = tuple(held_types(db, schema))
             if isinstance(rows, SparkRows):
                 frame = rows.frame()
@@ -198,7 +220,7 @@ class PostgresDestination:
 
     @contextmanager
     def _writing(self, progress: Progress) -> Iterator[psycopg.Connection]:
-        """A transaction that begins with compare-and-set and the progress."""
+        """A transaction that begins with compare-and-set and the progress, and ends with copies that are ready."""
         db = self._connected
         with progress_refusals():
             failpoint("postgres.beginning", psycopg.OperationalError)
@@ -206,6 +228,7 @@ class PostgresDestination:
                 self._claim(db, progress)
                 failpoint("postgres.progress_written", psycopg.OperationalError)
                 yield db
+                put_in_place(db, self._copies, progress)
                 failpoint("postgres.committing", psycopg.OperationalError)
             failpoint("postgres.committed", psycopg.OperationalError)
         self._version += 1
@@ -224,7 +247,9 @@ class PostgresDestination:
         ).rowcount
         if changed != 1:
             raise DestinationTaken(f"Another apply has written to destination {self.name}.")
-        db.execute(sql.SQL("delete from {}.tables where destination = %s").format(_OWN), [self.name])
+        forgotten = sql.SQL("delete from {}.tables where destination = %s returning schema_name, table_name")
+        before = [TableName(*table) for table in db.execute(forgotten.format(_OWN), [self.name]).fetchall()]
+        self._copies = copies_beside(db, {*before, *progress.tables})
         db.execute(
             sql.SQL("insert into {}.tables select %s, * from unnest(%s::text[], %s::text[], %s::json[])").format(_OWN),
             [self.name, *tables],

@@ -9,7 +9,6 @@ import psycopg
 from psycopg import sql
 
 from apply_spark.destination import Ending, TableChanges
-from apply_spark.destinations.postgres_mirror import target
 from apply_spark.destinations.postgres_staging import staged_columns
 from apply_spark.destinations.postgres_types import converted, same
 from apply_spark.errors import PartialRow, TableFailed
@@ -57,10 +56,10 @@ def settle(db: psycopg.Connection, staged: Staged) -> None:
     )
 
 
-def append(db: psycopg.Connection, staged: Staged) -> None:
+def append(db: psycopg.Connection, staged: Staged, mirror: sql.Identifier) -> None:
     db.execute(
         sql.SQL("insert into {} ({}) select {} from {}").format(
-            target(staged.schema),
+            mirror,
             _names(staged.schema.columns),
             _list(value for _, value in staged.values("row")),
             staged.table,
@@ -68,26 +67,26 @@ def append(db: psycopg.Connection, staged: Staged) -> None:
     )
 
 
-def merge(db: psycopg.Connection, changes: TableChanges, staged: Staged) -> None:
+def merge(db: psycopg.Connection, changes: TableChanges, staged: Staged, mirror: sql.Identifier) -> None:
     if changes.truncate:
-        db.execute(sql.SQL("delete from {}").format(target(staged.schema)))
+        db.execute(sql.SQL("delete from {}").format(mirror))
     if changes.ending is not None:
-        _end(db, staged.schema, changes.ending)
+        _end(db, mirror, changes.ending)
     if not staged.schema.key:
-        _merge_bag(db, staged)
+        _merge_bag(db, staged, mirror)
         return
     _convert(db, staged, ("key", "base", "row") if changes.partial else ("key", "row"))
     if changes.partial:
-        _fill_missing(db, staged.schema)
-    _merge_keyed(db, staged.schema)
+        _fill_missing(db, staged.schema, mirror)
+    _merge_keyed(db, staged.schema, mirror)
 
 
-def _end(db: psycopg.Connection, schema: TableSchema, ending: Ending) -> None:
+def _end(db: psycopg.Connection, mirror: sql.Identifier, ending: Ending) -> None:
     """Texts that stand without a type take that of their column."""
     current = ending.current
     db.execute(
         sql.SQL("update {} set {} where {} = {}").format(
-            target(schema),
+            mirror,
             _list(
                 sql.SQL("{} = {}").format(sql.Identifier(column.name), sql.Literal(column.missing))
                 for column in ending.values
@@ -129,10 +128,9 @@ def _convert(db: psycopg.Connection, staged: Staged, structs: tuple[str, ...]) -
     db.execute(sql.SQL("analyze pg_temp.merging"))
 
 
-def _merge_keyed(db: psycopg.Connection, schema: TableSchema) -> None:
+def _merge_keyed(db: psycopg.Connection, schema: TableSchema, mirror: sql.Identifier) -> None:
     """Each key stands once in `merging`, so the order among its rows does not matter. Key columns are set, too: equal
     keys may be written differently (1.0 and 1.00)."""
-    mirror = target(schema)
     db.execute(
         sql.SQL("delete from {} as mirror using pg_temp.merging as m where m.deleted and {}").format(
             mirror, _at(schema, "key")
@@ -151,9 +149,9 @@ def _merge_keyed(db: psycopg.Connection, schema: TableSchema) -> None:
     )
 
 
-def _fill_missing(db: psycopg.Connection, schema: TableSchema) -> None:
+def _fill_missing(db: psycopg.Connection, schema: TableSchema, mirror: sql.Identifier) -> None:
     """Columns that were not sent come from the row that the mirror has under the base key, before any change."""
-    mirror, at_base = target(schema), _at(schema, "base")
+    at_base = _at(schema, "base")
     (lost,) = db.execute(
         sql.SQL(
             """select count(*) from pg_temp.merging as m
@@ -181,16 +179,16 @@ def _fill_missing(db: psycopg.Connection, schema: TableSchema) -> None:
             )
 
 
-def _merge_bag(db: psycopg.Connection, staged: Staged) -> None:
+def _merge_bag(db: psycopg.Connection, staged: Staged, mirror: sql.Identifier) -> None:
     """Rows without a key: so many copies come, so many go, whichever they are."""
     (wanted,) = db.execute(
         sql.SQL("select coalesce(sum(-net), 0) from {} where net < 0").format(staged.table)
     ).fetchone() or (0,)
     if wanted:
-        _take_away(db, staged, wanted)
+        _take_away(db, staged, mirror, wanted)
     db.execute(
         sql.SQL("insert into {} ({}) select {} from {} cross join generate_series(1, net) where net > 0").format(
-            target(staged.schema),
+            mirror,
             _names(staged.schema.columns),
             _list(value for _, value in staged.values("row")),
             staged.table,
@@ -198,9 +196,9 @@ def _merge_bag(db: psycopg.Connection, staged: Staged) -> None:
     )
 
 
-def _take_away(db: psycopg.Connection, staged: Staged, wanted: int) -> None:
+def _take_away(db: psycopg.Connection, staged: Staged, mirror: sql.Identifier, wanted: int) -> None:
     """Records are equal where all values are, NULLs included, and can be hashed."""
-    schema, mirror = staged.schema, target(staged.schema)
+    schema = staged.schema
     held = same((column, sql.SQL("mirror.{}").format(sql.Identifier(column.name))) for column in schema.columns)
     gone = db.execute(
         sql.SQL(

@@ -11,14 +11,11 @@ from apply_spark.destination import Alteration
 from apply_spark.destinations.postgres_types import held_type
 from apply_spark.errors import NotHeld, TableFailed
 from schemas.evolution import ColumnDropped, ColumnRenamed
+from schemas.identifiers import TableName
 from schemas.table import Column, TableSchema
 
 OWN_SCHEMA = "penstock"
 _UNKNOWN_TYPE = "???"
-
-
-def target(schema: TableSchema) -> sql.Identifier:
-    return sql.Identifier(*schema.name)
 
 
 def held_types(db: psycopg.Connection, schema: TableSchema) -> list[str]:
@@ -48,43 +45,37 @@ def make_schema(db: psycopg.Connection, name: str) -> None:
         db.execute(sql.SQL("create schema {}").format(sql.Identifier(name)))
 
 
-def make_mirror(db: psycopg.Connection, schema: TableSchema) -> None:
-    """Leaves the table there, empty. One that has this shape already keeps its indexes, views and grants."""
-    types = held_types(db, schema)
-    wanted = [(column.name, kind, column.key) for column, kind in zip(schema.columns, types, strict=True)]
-    if _shape(db, schema) == wanted:
-        db.execute(sql.SQL("truncate {}").format(target(schema)))
-        return
-    parts = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind, _ in wanted]
+def make_mirror(db: psycopg.Connection, schema: TableSchema, name: TableName) -> None:
+    """Leaves a table of this name there, empty."""
+    mirror, types = sql.Identifier(*name), held_types(db, schema)
+    parts = [
+        sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(kind))
+        for column, kind in zip(schema.columns, types, strict=True)
+    ]
     if schema.key:
         parts.append(sql.SQL("primary key ({})").format(sql.SQL(", ").join(sql.Identifier(c.name) for c in schema.key)))
-    make_schema(db, schema.name.schema)
-    db.execute(sql.SQL("drop table if exists {}").format(target(schema)))
-    db.execute(sql.SQL("create table {} ({})").format(target(schema), sql.SQL(", ").join(parts)))
+    db.execute(sql.SQL("drop table if exists {}").format(mirror))
+    db.execute(sql.SQL("create table {} ({})").format(mirror, sql.SQL(", ").join(parts)))
 
 
-def alter_mirror(db: psycopg.Connection, alteration: Alteration) -> None:
+def alter_mirror(db: psycopg.Connection, alteration: Alteration, mirror: sql.Identifier) -> None:
     """Columns pass through names that no table has, for they may exchange theirs."""
     before, after = (_types_by_number(db, shape) for shape in (alteration.before, alteration.after))
     for change in alteration.changes:
         if isinstance(change, ColumnDropped):
-            _alter(db, alteration.after, "drop column {}", sql.Identifier(change.column.name))
+            _alter(db, mirror, "drop column {}", sql.Identifier(change.column.name))
     renamed = [change for change in alteration.changes if isinstance(change, ColumnRenamed)]
     for rename in renamed:
-        _alter(
-            db, alteration.after, "rename column {} to {}", sql.Identifier(rename.before.name), _passing(rename.after)
-        )
+        _alter(db, mirror, "rename column {} to {}", sql.Identifier(rename.before.name), _passing(rename.after))
     for rename in renamed:
-        _alter(
-            db, alteration.after, "rename column {} to {}", _passing(rename.after), sql.Identifier(rename.after.name)
-        )
+        _alter(db, mirror, "rename column {} to {}", _passing(rename.after), sql.Identifier(rename.after.name))
     for column in alteration.after.columns:
         name, kind = sql.Identifier(column.name), sql.SQL(after[column.number])
         if column.number not in before:
-            _alter(db, alteration.after, "add column {} {} default {}", name, kind, sql.Literal(column.missing))
-            _alter(db, alteration.after, "alter column {} drop default", name)
+            _alter(db, mirror, "add column {} {} default {}", name, kind, sql.Literal(column.missing))
+            _alter(db, mirror, "alter column {} drop default", name)
         elif before[column.number] != after[column.number]:
-            _alter(db, alteration.after, "alter column {} type {}", name, kind)
+            _alter(db, mirror, "alter column {} type {}", name, kind)
 
 
 def _types_by_number(db: psycopg.Connection, schema: TableSchema) -> dict[int, str]:
@@ -95,11 +86,11 @@ def _passing(column: Column) -> sql.Identifier:
     return sql.Identifier(f"penstock renames {column.number}")
 
 
-def _alter(db: psycopg.Connection, schema: TableSchema, action: LiteralString, *parts: sql.Composable) -> None:
-    db.execute(sql.SQL("alter table {} ").format(target(schema)) + sql.SQL(action).format(*parts))
+def _alter(db: psycopg.Connection, mirror: sql.Identifier, action: LiteralString, *parts: sql.Composable) -> None:
+    db.execute(sql.SQL("alter table {} ").format(mirror) + sql.SQL(action).format(*parts))
 
 
-def _shape(db: psycopg.Connection, schema: TableSchema) -> list[tuple[Any, ...]]:
+def shape_of(db: psycopg.Connection, table: TableName) -> list[tuple[Any, ...]]:
     """Name, type, and whether it is of the primary key, of each column that is there."""
     return db.execute(
         """select a.attname, format_type(a.atttypid, a.atttypmod), coalesce(a.attnum = any(i.indkey), false)
@@ -109,5 +100,5 @@ def _shape(db: psycopg.Connection, schema: TableSchema) -> list[tuple[Any, ...]]
              left join pg_index i on i.indrelid = c.oid and i.indisprimary
             where n.nspname = %s and c.relname = %s and a.attnum > 0 and not a.attisdropped
             order by a.attnum""",
-        schema.name,
+        table,
     ).fetchall()

@@ -12,9 +12,8 @@ from apply_spark.destinations.postgres_merge import Staged, unheld_column
 from apply_spark.destinations.postgres_mirror import OWN_SCHEMA
 from apply_spark.errors import DestinationAway, DestinationFull, DestinationLocked, NotHeld, NotPermitted, TableFailed
 from schemas.errors import DestinationError
-from schemas.identifiers import DestinationName
+from schemas.identifiers import DestinationName, TableName
 from schemas.settings import without_passwords
-from schemas.table import TableSchema
 
 _REFUSED = (
     psycopg.DataError,
@@ -45,33 +44,33 @@ def _denied(error: errors.InsufficientPrivilege) -> str:
 
 
 @contextmanager
-def refusals(schema: TableSchema) -> Iterator[None]:
+def refusals(table: TableName) -> Iterator[None]:
     """What Postgres refuses to do with a table stops that table only."""
     try:
         yield
     except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
         raise TableFailed(
-            schema.name,
+            table,
             DestinationLocked(
                 f"Another session has held its mirror for longer than lock_timeout ({type(error).__name__}).",
                 solution="End the session that holds it (pg_locks). Apply tries again by itself.",
             ),
         ) from error
     except errors.DiskFull as error:
-        raise TableFailed(schema.name, DestinationFull("Postgres has no room for its mirror (DiskFull).")) from error
+        raise TableFailed(table, DestinationFull("Postgres has no room for its mirror (DiskFull).")) from error
     except errors.InsufficientPrivilege as error:
-        target = sql.Identifier(*schema.name).as_string()
+        target = sql.Identifier(*table).as_string()
         raise TableFailed(
-            schema.name,
+            table,
             NotPermitted(
                 f"Postgres does not let apply's role write to its mirror: {_denied(error)}.",
-                solution=f"Run what is missing of `{_on_schema(schema.name.schema)}`, `{_ON_DATABASE}` and, if somebody"
+                solution=f"Run what is missing of `{_on_schema(table.schema)}`, `{_ON_DATABASE}` and, if somebody"
                 f" else owns the table there, `alter table {target} owner to ROLE;`. Apply tries again by itself.",
             ),
         ) from None
     except _REFUSED as error:
         raise TableFailed(
-            schema.name,
+            table,
             NotHeld(
                 f"Postgres refuses to write to its mirror ({type(error).__name__}).",
                 solution="Undo what was changed there, and run `penstock rollback TABLE`; `penstock resync TABLE` makes"

@@ -80,3 +80,6 @@ class Mirror(Protocol):
 
     def rewrite(self, shape: Shape, rows: Callable[[], DataFrame], mark: Mark) -> None:
         """Gives it this shape, and these rows, which have its names, for those that it has."""
+
+    def remove(self) -> None:
+        """No table is there any more, nor a file of it."""

@@ -14,6 +14,9 @@ neighbouring intervals. How that is done:
 Who writes. A start takes the next owner, by a plan of its own, so that nobody else can make another plan; and it marks
 the tables that an unfinished plan may still write with its owner, so that a commit of the apply before it, which may
 only be frozen, fails or is dropped. A commit that was dropped is noticed: that apply ends.
+
+A table that is copied again is a table of its own, beside its mirror, until it is Ready. The plans tell which tables
+are. Then one commit gives the mirror the shape and the rows of the copy, and the copy goes.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from apply_spark.destination import Batch, TableChanges
+from apply_spark.destination import ALL_MODES, Batch, TableChanges
 from apply_spark.destinations.caseless_names import refuse_unheld_names
 from apply_spark.destinations.plans import Plan, Plans
 from apply_spark.destinations.spark_changes import changed, copied, origin, seen
@@ -39,6 +42,7 @@ from apply_spark.destinations.spark_mirror import Mark, Mirror, Ready, Shape
 from apply_spark.errors import DestinationAway, DestinationInUse, NotHeld, TableFailed
 from apply_spark.progress import Progress, TableProgress
 from apply_spark.rows import Rows, SparkRows
+from schemas import phases
 from schemas.failpoints import failpoint
 from schemas.identifiers import DestinationName, TableName
 from schemas.lsn import Lsn
@@ -55,13 +59,18 @@ class Format(Protocol):
     """Of the destination, as configured."""
     where: str
     """The place, for people; nothing secret."""
+    reserved: frozenset[str]
+    """Names that no column can have."""
 
     def opened(self, spark: SparkSession) -> Plans: ...
 
     def mirror(self, table: TableName) -> Mirror:
         """After `opened`."""
 
-    def refusals(self, schema: TableSchema) -> AbstractContextManager[None]:
+    def copy(self, table: TableName) -> Mirror:
+        """Where the next copy of a table is built that has a mirror."""
+
+    def refusals(self, table: TableName) -> AbstractContextManager[None]:
         """What is refused about one table stops that table only (TableFailed)."""
 
     def is_conflict(self, error: Exception) -> bool:
@@ -71,12 +80,16 @@ class Format(Protocol):
 class SparkMirrors:
     """The Destination, given a format."""
 
+    modes = ALL_MODES
+
     def __init__(self, name: DestinationName, tables: Format) -> None:
         self.name = name
         self._tables = tables
         self._plans: Plans | None = None
         self._last_place = 0
         self._owner = 0
+        self._beside: frozenset[TableName] = frozenset()
+        """Tables whose next copy is built beside their mirror; that copy is what is written to."""
         self._progress: Progress | None = None
         """What the mirrors hold."""
 
@@ -92,7 +105,11 @@ class SparkMirrors:
             plan = replace(plan, owner=plan.owner + 1)
             plans.add(place + 1, plan)
             self._owner, self._last_place, self._plans = plan.owner, place + 1, plans
-            done = [table for table in plan.tables if self._has(table, plan)]
+            self._beside = frozenset(plan.beside)
+            for table in self._beside.intersection(plan.tables):
+                if self._has(self._tables.mirror(table), plan):
+                    self._drop_copy(table)
+            done = [table for table in plan.tables if self._has(self._target(table), plan)]
         self._progress = plan.reached(done)
         return self._progress
 
@@ -100,9 +117,11 @@ class SparkMirrors:
         self._plans = None
 
     def drop_table_for_copy(self, schema: TableSchema, progress: Progress) -> None:
-        refuse_unheld_names(schema, progress)
-        with self._tables.refusals(schema):
-            foreign = self._tables.mirror(schema.name).is_foreign()
+        refuse_unheld_names(schema, progress, self._tables.reserved)
+        self._settle(progress)
+        table, mirror = progress.tables[schema.name], self._tables.mirror(schema.name)
+        with self._tables.refusals(schema.name):
+            foreign, is_there = mirror.is_foreign(), mirror.mark() is not None
         if foreign:
             raise TableFailed(
                 schema.name,
@@ -112,19 +131,22 @@ class SparkMirrors:
                     solution="Remove that table, or give the destination another place.",
                 ),
             )
-        shape = Shape(schema.columns, progress.tables[schema.name].lsn)
-        mark = self._planned(progress, schema.name)
-        self._made(schema, mark, lambda mirror: mirror.make(shape, mark))
+        if is_there and not isinstance(table.phase, phases.Ready):
+            self._beside |= {schema.name}
+        shape, mark = Shape(schema.columns, table.lsn), self._planned(progress, schema.name)
+        self._made(schema.name, self._target(schema.name), mark, lambda made: made.make(shape, mark))
         self._progress = progress
 
     def write_table_rows(self, schema: TableSchema, rows: Rows, progress: Progress) -> None:
-        self._shape(schema)
-        with ExitStack() as stack, self._tables.refusals(schema):
+        self._settle(progress)
+        self._shape(schema.name)
+        with ExitStack() as stack, self._tables.refusals(schema.name):
             self._commit([copied(schema, self._frame(stack, rows))], progress)
 
     def write_events(self, batch: Batch) -> None:
         for alteration in batch.altered:
-            refuse_unheld_names(alteration.after, batch.progress)
+            refuse_unheld_names(alteration.after, batch.progress, self._tables.reserved)
+        self._settle(batch.progress)
         with ExitStack() as stack:
             if batch.altered:
                 for changes in batch.tables:  # all that may stop a table, before any of them is altered
@@ -135,8 +157,42 @@ class SparkMirrors:
             self._commit(ready, batch.progress)
 
     def save_progress(self, progress: Progress) -> None:
+        self._settle(progress)
         self._planned(progress)
         self._progress = progress
+
+    # The next copy of a table.
+
+    def _settle(self, progress: Progress) -> None:
+        """Copies whose tables are to be ready take the place of their mirrors; those of tables that are gone go."""
+        for table in sorted(self._beside):
+            known = progress.tables.get(table)
+            if known is None or isinstance(known.phase, phases.Ready):
+                if known is not None:
+                    self._replace(table)
+                with self._tables.refusals(table):
+                    self._drop_copy(table)
+
+    def _replace(self, table: TableName) -> None:
+        """The mirror gets the shape and the rows of the copy, in one commit, which leads to no new progress. A start
+        that finds it made takes the copy away."""
+        shape, mirror, copy = self._shape(table), self._tables.mirror(table), self._tables.copy(table)
+        mark = self._planned(self._reached, table)
+        self._made(table, mirror, mark, lambda made: made.rewrite(shape, copy.frame, mark))
+
+    def _drop_copy(self, table: TableName) -> None:
+        """From the next plan on it is not named any more."""
+        self._tables.copy(table).remove()
+        self._beside -= {table}
+
+    @property
+    def _reached(self) -> Progress:
+        assert self._progress is not None  # noqa: S101 -- or there would be no mirror
+        return self._progress
+
+    def _target(self, table: TableName) -> Mirror:
+        """What is written to."""
+        return self._tables.copy(table) if table in self._beside else self._tables.mirror(table)
 
     # One plan, one commit a table.
 
@@ -145,7 +201,7 @@ class SparkMirrors:
         written: list[TableProgress] = []
         for ready in batch:
             try:
-                self._made(ready.schema, mark, _writing(ready, mark))
+                self._made(ready.schema.name, self._target(ready.schema.name), mark, _writing(ready, mark))
             except TableFailed as error:
                 error.written = tuple(written)
                 raise
@@ -161,16 +217,15 @@ class SparkMirrors:
         before = self._progress if tables else None
         with self._told():
             failpoint(f"{self._tables.kind}.planning", PySparkException)
-            self._plans.add(number, Plan(self._owner, number, progress, before, tables))
+            self._plans.add(number, Plan(self._owner, number, progress, before, tables, tuple(self._beside)))
             failpoint(f"{self._tables.kind}.planned", PySparkException)
         self._last_place = number
         return Mark(self._owner, number)
 
-    def _made(self, schema: TableSchema, mark: Mark, committed: Callable[[Mirror], None]) -> None:
+    def _made(self, table: TableName, mirror: Mirror, mark: Mark, committed: Callable[[Mirror], None]) -> None:
         """Makes one commit; again where maintenance of the table came between. Whether it was made is asked of the
         table, whatever Spark said."""
-        mirror = self._tables.mirror(schema.name)
-        with self._tables.refusals(schema):
+        with self._tables.refusals(table):
             for attempt in stamina.retry_context(on=self._tables.is_conflict, attempts=_ATTEMPTS):
                 with attempt:
                     try:
@@ -181,9 +236,8 @@ class SparkMirrors:
                         if mirror.mark() != mark:
                             raise
 
-    def _has(self, table: TableName, plan: Plan) -> bool:
+    def _has(self, mirror: Mirror, plan: Plan) -> bool:
         """Whether the commit of a table was made. If not, it cannot be made any more by whoever had the plan."""
-        mirror = self._tables.mirror(table)
         found = mirror.mark()
         if found is not None and found.plan != plan.number:
             found = mirror.fence(self._owner)
@@ -193,8 +247,8 @@ class SparkMirrors:
 
     def _ready(self, stack: ExitStack, changes: TableChanges, shape: TableSchema) -> Ready:
         rows = self._frame(stack, changes.rows)
-        with self._tables.refusals(changes.schema):
-            return changed(changes, rows, self._tables.mirror(changes.schema.name), shape)
+        with self._tables.refusals(changes.schema.name):
+            return changed(changes, rows, self._target(changes.schema.name), shape)
 
     @staticmethod
     def _frame(stack: ExitStack, rows: Rows) -> DataFrame:
@@ -205,13 +259,13 @@ class SparkMirrors:
             stack.callback(frame.unpersist)
         return frame
 
-    def _shape(self, schema: TableSchema) -> Shape:
-        """That the mirror has. It may be a later one than this."""
-        with self._tables.refusals(schema):
-            found = self._tables.mirror(schema.name).shape()
+    def _shape(self, table: TableName) -> Shape:
+        """That the mirror has. It may be a later one than the batch has."""
+        with self._tables.refusals(table):
+            found = self._target(table).shape()
         if found is None:
             raise TableFailed(
-                schema.name,
+                table,
                 NotHeld(
                     "Its mirror is gone, or is a table that somebody else made or rolled back.",
                     solution="Run `penstock resync TABLE`: it makes the mirror anew.",
@@ -223,25 +277,24 @@ class SparkMirrors:
         """The mirror in its new shape, in one commit, whichever it has: a crash, or an error, may have come between a
         shape and its rows, and the intervals may be other ones now. So it may have this one, or a later one, already.
         The commit leads to no new progress."""
-        has, since = self._shape(schema)
+        has, since = self._shape(schema.name)
         if lsn < since or [(c.number, c.name) for c in has] == [(c.number, c.name) for c in schema.columns]:
             return
-        assert self._progress is not None  # noqa: S101 -- or there would be no mirror
-        shape = Shape(schema.columns, lsn)
+        mirror, shape = self._target(schema.name), Shape(schema.columns, lsn)
         added = [column for column in schema.columns if origin(column, replace(schema, columns=has)) is None]
         rewritten = any(column.missing is not None for column in added)
         if rewritten:
-            with self._tables.refusals(schema):
-                seen(self._tables.mirror(schema.name), schema)  # what may stop the table, before the plan
-        mark = self._planned(self._progress, schema.name)
+            with self._tables.refusals(schema.name):
+                seen(mirror, schema)  # what may stop the table, before the plan
+        mark = self._planned(self._reached, schema.name)
         if rewritten:
-            self._made(schema, mark, lambda mirror: mirror.rewrite(shape, lambda: seen(mirror, schema), mark))
+            self._made(schema.name, mirror, mark, lambda made: made.rewrite(shape, lambda: seen(made, schema), mark))
         else:
-            self._made(schema, mark, lambda mirror: mirror.reshape(shape, mark))
+            self._made(schema.name, mirror, mark, lambda made: made.reshape(shape, mark))
 
     def _held(self, schema: TableSchema) -> TableSchema:
         """The table as its mirror has it."""
-        columns = self._shape(schema).columns
+        columns = self._shape(schema.name).columns
         sources = [origin(column, schema) for column in columns]
         keys = [source is not None and source.key for source in sources]
         return replace(schema, columns=tuple(replace(c, key=key) for c, key in zip(columns, keys, strict=True)))

@@ -306,6 +306,13 @@ def test_values_that_have_no_place_stop_their_table_before_anything_is_written(
         assert place.rows(table) == []
 
 
+def test_a_name_that_iceberg_keeps_for_itself_stops_the_table_that_has_it(lake: IcebergDestination) -> None:
+    table = a_table(ID, a_column("_Deleted"))
+
+    with pytest.raises(TableFailed, match="_Deleted"):
+        lake.drop_table_for_copy(table, a_progress(1, table))
+
+
 def test_columns_and_properties_are_those_that_a_reader_expects(place: IcebergPlace, lake: IcebergDestination) -> None:
     columns = (("price", 1700, NUMERIC_10_2), ("any", 1700, -1), ("at", 1184, -1), ("local", 1114, -1), ("n", 21, -1))
     arrays = (Column("tags", 1015, "varchar[]", 24), Column("doc", 3802, "jsonb"))

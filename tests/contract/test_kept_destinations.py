@@ -17,8 +17,8 @@ FURTHER_CASES = [
     ("ducklake", Mode.SOFT_DELETE),
     ("ducklake", Mode.HISTORY),
     ("delta", Mode.HISTORY),
-    ("clickhouse", Mode.LOG),
-    ("iceberg", Mode.LOG),
+    *[("clickhouse", mode) for mode in MODELS],
+    ("iceberg", Mode.SOFT_DELETE),
 ]
 CASES = [*[("duckdb", mode) for mode in MODELS], *[pytest.param(*case, marks=FURTHER) for case in FURTHER_CASES]]
 SEED = 5

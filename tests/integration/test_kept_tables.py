@@ -50,7 +50,7 @@ def assert_every_version(pipeline: Pipeline) -> None:
 
 
 def assert_marked(soft: Path) -> None:
-    assert read_lake(soft, "select id, note, length(big), late, _deleted from public.t order by id") == [
+    assert read_lake(soft, "select id, note, length(big), late, _is_deleted from public.t order by id") == [
         (1, "new", 1, 1, False),
         (2, "b", LONG, 9, True),
         (3, "again", 1, 9, True),

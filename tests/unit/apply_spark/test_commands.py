@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from apply_spark.commands import CommandRefused, commanded
+from apply_spark.config import ApplyTuning
+from apply_spark.destination import Destination
+from apply_spark.destinations.memory import MemoryDestination
+from apply_spark.errors import DestinationLocked, TableFailed
+from apply_spark.feedback import NoFeedback
+from apply_spark.micro_batch import Applier, Parts
 from apply_spark.progress import Progress, TableProgress
 from schemas.control import ApplyCommand, Pause, Resume, Rollback, Skip
 from schemas.errors import Retry
-from schemas.identifiers import TableName
+from schemas.identifiers import DestinationName, TableName
 from schemas.lsn import NOWHERE, Lsn, Position
 from schemas.phases import DataSync, Errored, FinishedCopy, Init, Phase, Ready, StoredPhase, SyncDone
 from tests.unit.apply_spark.test_progress import ORDERS, a_progress, a_table
@@ -109,3 +116,28 @@ def test_a_command_that_makes_no_sense_is_refused_with_a_reason(
 ) -> None:
     with pytest.raises(CommandRefused, match=why):
         commanded(a_progress(table), command)
+
+
+class HeldMirror(MemoryDestination):
+    """The mirror of a table cannot be replaced while somebody reads it."""
+
+    def save_progress(self, progress: Progress) -> None:
+        if progress.tables[ORDERS].phase == Ready():
+            raise TableFailed(ORDERS, DestinationLocked("Somebody reads its mirror.", solution="Wait."))
+        super().save_progress(progress)
+
+
+def test_a_table_that_a_command_makes_ready_is_held_again_if_its_new_copy_cannot_take_its_place() -> None:
+    destination = HeldMirror(DestinationName("lake"), {})
+    parts = Parts(*cast(Any, (None,) * 6), NoFeedback(), ApplyTuning())
+    applier = Applier(cast(Destination, destination), a_progress(a_table(phase=an_errored())), parts)
+
+    applier.obey(0, Rollback(ORDERS))
+
+    assert applier.progress is not None
+    held = applier.progress.tables[ORDERS].phase
+    assert isinstance(held, Errored)
+    assert held.reason == "Table public.orders: Somebody reads its mirror."
+    stored = destination.startup()
+    assert stored is not None
+    assert (stored.control, stored.tables) == (1, applier.progress.tables)
