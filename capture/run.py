@@ -37,6 +37,7 @@ from capture.server_findings import standby_findings
 from capture.slot_wal import SlotWalWatch
 from capture.slots import TakenSlot, find_slot, take_slot
 from capture.streaming import Stream
+from capture.table_sync.left_sessions import end_left_sessions
 from capture.table_sync.memory import forget_copies_under_way_elsewhere
 from capture.table_sync.nursery import Nursery
 from capture.table_sync.sync import TableSync
@@ -47,7 +48,7 @@ from schemas.identifiers import TableName, slot_name
 from schemas.lsn import NOWHERE
 from schemas.topics import Topics
 from stores.errors import StoreTaken
-from stores.kafka_log import KafkaLog, Tail, TopicKind
+from stores.kafka_log import BrokerUnreachable, KafkaLog, Tail, TopicKind
 from stores.schema_registry import RegistryUnreachable, SchemaRegistry
 from stores.schema_topic import SchemaTopic
 from stores.sqlite import SqliteStore
@@ -75,7 +76,7 @@ def run_capture(config: CaptureConfig, nursery: Nursery, stop: threading.Event) 
                     log.warning("connection lost, opening the next epoch", error=error.reason, solution=error.solution)
                     stop.wait(_PAUSE_SECONDS)
                 except InterruptedError:
-                    break  # told to stop while it waited for open transactions
+                    break  # told to stop while it waited for a server, or for open transactions
     log.info("capture stopped")
 
 
@@ -83,9 +84,12 @@ def _open_when_it_can(
     config: CaptureConfig, nursery: Nursery, store: SqliteStore, parts: ExitStack, stop: threading.Event
 ) -> Stream:
     """Waits for a server that is away, or for a walsender that still holds the slot, before it gives up."""
-    for attempt in stamina.retry_context(on=_AWAY, attempts=None, timeout=_PATIENCE_SECONDS, wait_max=5.0):
+    away = (*_AWAY, BrokerUnreachable)
+    for attempt in stamina.retry_context(on=away, attempts=None, timeout=_PATIENCE_SECONDS, wait_max=5.0):
         with attempt:
             parts.close()
+            if stop.is_set():
+                raise InterruptedError
             try:
                 return _opened_epoch(config, nursery, store, parts, stop)
             except psycopg.Error as error:
@@ -138,7 +142,7 @@ def _opened_epoch(
     if switched is not None:
         acknowledgement.switch(switched)
     timeout = _wal_sender_timeout(session)
-    pulse = Pulse(connection, acknowledgement, _status_seconds(timeout, config))
+    pulse = stack.enter_context(Pulse(connection, acknowledgement, _status_seconds(timeout, config)))
     link = LinkWatch(
         connection, session, pulse, config.source.dsn.get_secret_value(), slot_name(config.pipeline), timeout
     )
@@ -216,6 +220,7 @@ def _taken(
     store.claim()
     if last_accepted(kafka, topic) != last or store.source(CAPTURE) != known:
         raise SlotInUse("Another capture of this pipeline was still writing.")
+    end_left_sessions(session, config.pipeline)
     return last, taken
 
 

@@ -14,6 +14,7 @@ from psycopg import sql
 
 from capture.errors import source_error
 from capture.replication_connection import ReplicationConnection, session_dsn
+from capture.table_sync.left_sessions import CopySession
 from capture.waiting import waiting_reporter
 from schemas.failpoints import failpoint
 from schemas.identifiers import PipelineName, SlotName, slot_name
@@ -27,7 +28,8 @@ class HeldSnapshot:
         """Waits for every writer that is open now. Raises InterruptedError when `stop` is set meanwhile."""
         slot = SlotName(f"{slot_name(pipeline)}_copy_{secrets.token_hex(4)}")
         try:
-            self._session = psycopg.connect(session_dsn(dsn, application_name="penstock snapshot"), autocommit=True)
+            named = session_dsn(dsn, application_name=CopySession.SNAPSHOT.name_of(pipeline))
+            self._session = psycopg.connect(named, autocommit=True)
         except psycopg.Error as error:
             raise source_error(error, "opening a session for a snapshot") from error
         try:

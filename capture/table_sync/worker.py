@@ -21,6 +21,7 @@ from capture.errors import source_error
 from capture.producer import BoundedProducer
 from capture.replication_connection import session_dsn
 from capture.table_sync.copier import Copied, FileChanged, Source, TableJob, copy_range
+from capture.table_sync.left_sessions import CopySession
 from capture.table_sync.pace import Pace
 from capture.table_sync.ranges import CopyRange
 from capture.transcode import choose
@@ -91,7 +92,7 @@ def _serve(settings: WorkerSettings, pipe: Connection, check_parent: Callable[[]
     try:
         producer = BoundedProducer(settings.kafka, settings.memory, check_parent)
         pace = Pace(settings.bytes_per_second, check_parent)
-        dsn = session_dsn(settings.dsn, application_name="penstock copy")
+        dsn = session_dsn(settings.dsn, application_name=CopySession.ROWS.name_of(settings.pipeline))
         with closing(psycopg.connect(dsn, autocommit=True)) as session:  # no rollback: a COPY may be under way
             while True:
                 task = _next_task(pipe, check_parent)

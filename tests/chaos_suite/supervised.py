@@ -19,6 +19,8 @@ MOST_MEMORY = 300 * 1024**2
 _LOOK_SECONDS = 0.05
 _PAUSE_SECONDS = 0.5
 _STOP_SECONDS = 60.0
+_LOSS = "records were sent to", "is gone, and the topics end at", "past the last checkpoint"
+"""Of reasons that nothing done here may lead to."""
 _TRACEBACK = "Traceback (most recent call last)"
 
 
@@ -113,6 +115,8 @@ class Supervised:
         allowed = (0, -signal.SIGTERM) if asked else (1, -signal.SIGKILL)
         reason = stage.failure().reason if code or not asked else "stopped"
         self.reasons[reason] += 1
+        if any(words in reason for words in _LOSS):
+            self.failures.append(f"{log.name}: {reason}")
         if code not in allowed:
             self.failures.append(f"{log.name}: exit code {code}: {reason}")
         if _TRACEBACK in log.read_text(errors="replace"):
