@@ -34,6 +34,7 @@ from capture.registrar import Registrar
 from capture.replication_connection import ReplicationConnection, session_dsn
 from capture.schema_versions import SchemaVersions
 from capture.server_findings import standby_findings
+from capture.sessions import plain_session
 from capture.slot_wal import SlotWalWatch
 from capture.slots import TakenSlot, find_slot, take_slot
 from capture.streaming import Stream
@@ -108,7 +109,9 @@ def _opened_epoch(
     if config.kafka.schema_registry is not None:
         SchemaRegistry(config.kafka.schema_registry).compatibility()  # an epoch that cannot register is not begun
     session = stack.enter_context(_session(config))
-    connection = stack.enter_context(ReplicationConnection(config.source.dsn.get_secret_value()))
+    connection = stack.enter_context(
+        ReplicationConnection(config.source.dsn.get_secret_value(), config.source.patience.total_seconds())
+    )
     last, taken = _taken(config, store, kafka, session, connection, stop)
     log_id = last[1].log_id if last and not taken.anew else new_log_id()
     store.forget(taken.start if last and not taken.anew else NOWHERE)
@@ -262,7 +265,7 @@ def _recreate_lost_topics(store: SqliteStore, kafka: KafkaLog, topics: Topics) -
 @contextmanager
 def _session(config: CaptureConfig) -> Iterator[psycopg.Connection]:
     try:
-        session = psycopg.connect(session_dsn(config.source.dsn.get_secret_value()), autocommit=True)
+        session = plain_session(config.source)
     except psycopg.Error as error:
         raise source_error(error, "connecting") from error
     with session:

@@ -23,7 +23,6 @@ from apply_spark.destination import ALL_MODES, Batch
 from apply_spark.destinations.postgres_merge import Staged, append, merge, settle
 from apply_spark.destinations.postgres_mirror import OWN_SCHEMA, alter_mirror, held_types, make_mirror
 from apply_spark.destinations.postgres_refusals import refusals, unheld_values
-from apply_spark.destinations.postgres_session import PatientSession
 from apply_spark.destinations.postgres_staging import ATTEMPT, Staging, copy_in, copy_in_from_executors
 from apply_spark.errors import DestinationAway, DestinationInUse, DestinationTaken, NotHeld, TableFailed
 from apply_spark.progress import Progress
@@ -33,6 +32,7 @@ from schemas.failpoints import failpoint
 from schemas.identifiers import DestinationName
 from schemas.settings import checked, without_passwords
 from schemas.table import TableSchema
+from stores.patient_session import PatientSession
 
 _SETTINGS = {
     "datestyle": "ISO",

@@ -19,10 +19,10 @@ from pyarrow import csv
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from apply_spark.destinations.postgres_session import PatientSession
 from apply_spark.destinations.postgres_types import is_array, literal_name, raw_type
 from schemas.envelope import avro_name
 from schemas.table import Column, TableSchema
+from stores.patient_session import PatientSession
 
 _STRUCTS = {"row": "c", "key": "k", "base": "b"}
 """Structs of a batch, and the letter that their staged columns begin with."""

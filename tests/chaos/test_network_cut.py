@@ -18,7 +18,6 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from apply_spark.destinations.postgres import PostgresDestination
-from apply_spark.destinations.postgres_session import PatientSession
 from apply_spark.errors import DestinationAway, DestinationInUse
 from apply_spark.progress import Progress
 from capture.promotion import PromotionWatch
@@ -27,6 +26,7 @@ from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
 from destination_contract.batches import a_progress
 from schemas.identifiers import DestinationName, SlotName
+from stores.patient_session import PatientSession
 from tests.support.eventually import eventually
 from tests.support.pipeline import Pipeline
 from tests.support.proxy import Proxy

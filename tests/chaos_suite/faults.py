@@ -148,9 +148,11 @@ class Faults:
         raise Impossible("no copy was under way")
 
     def _kill_jvm(self, chance: Random) -> None:
-        pid = chance.choice(self._applies).pid
+        stage = chance.choice(self._applies)
+        pid = stage.pid
         with suppress(OSError):
             for jvm in children(pid, "java") if pid is not None else []:
+                stage.excuse_files()
                 os.kill(jvm, signal.SIGKILL)
                 return
         raise Impossible("no Java process ran")

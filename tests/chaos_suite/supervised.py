@@ -40,6 +40,7 @@ class Supervised:
         self.reasons: Counter[str] = Counter()
         self.failures: list[str] = []
         self._scratches: list[Path] = []
+        self._excused = 0
 
     def start(self) -> None:
         self._thread.start()
@@ -59,6 +60,10 @@ class Supervised:
         pid = self.pid
         if pid is not None:
             signal_all([pid], signal.SIGKILL)
+
+    def excuse_files(self) -> None:
+        """Of the process that runs now: what is about to be killed cannot remove its own."""
+        self._excused = self.starts
 
     def left_files(self) -> list[str]:
         """What processes of this stage that ended by themselves left in the folder for temporary files."""
@@ -121,7 +126,7 @@ class Supervised:
             self.failures.append(f"{log.name}: exit code {code}: {reason}")
         if _TRACEBACK in log.read_text(errors="replace"):
             self.failures.append(f"{log.name}: a traceback")
-        if code in (0, 1):
+        if code in (0, 1) and self._excused != self.starts:
             self._scratches.append(scratch)  # a Java process removes its files a moment later
 
 
