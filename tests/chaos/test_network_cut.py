@@ -240,13 +240,13 @@ dsn, slot, seconds = sys.argv[1:]
 with ReplicationConnection(dsn) as connection, psycopg.connect(session_dsn(dsn), autocommit=True) as session:
     start = connection.create_slot(slot, Failover.NONE, threading.Event(), lambda: None)
     connection.start(slot, SourceConfig(dsn=SecretStr(dsn), publication="none"), start)
-    pulse = Pulse(connection, SimpleNamespace(flushed=start), 0.5)
-    LinkWatch(connection, session, pulse, dsn, slot, float(seconds))
-    print("asking", flush=True)
-    try:
-        pulse.during(lambda: session.execute("select pg_sleep(120)"))
-    except SourceUnreachable as error:
-        print(error.reason)
+    with Pulse(connection, SimpleNamespace(flushed=start), 0.5) as pulse:
+        LinkWatch(connection, session, pulse, dsn, slot, float(seconds))
+        print("asking", flush=True)
+        try:
+            pulse.during(lambda: session.execute("select pg_sleep(120)"))
+        except SourceUnreachable as error:
+            print(error.reason)
 """
 
 
