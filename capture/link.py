@@ -19,6 +19,7 @@ from capture.replication_connection import ReplicationConnection, session_dsn
 from capture.slots import find_slot
 from capture.wire import shut_down
 from schemas.identifiers import SlotName
+from stores.patient_session import PatientSession
 
 log = structlog.get_logger(__name__)
 
@@ -57,7 +58,7 @@ class LinkWatch:
     def _has_slot(self) -> bool:
         """Whether our walsender holds the slot, as far as can be known: a server that cannot be asked tells nothing."""
         try:
-            with psycopg.connect(session_dsn(self._dsn), autocommit=True) as self._asking:
+            with PatientSession.opened(session_dsn(self._dsn), self._seconds, autocommit=True) as self._asking:
                 slot = find_slot(self._asking, self._slot)
         except psycopg.Error:
             log.warning("the stream is silent and the server cannot be asked", slot=self._slot)
