@@ -248,7 +248,7 @@ class KafkaLog:
                 told = future.result(self._patience)
             except KafkaException as error:
                 raise log_error(error.args[0], f"asking for the offsets of {partition.topic}") from error
-            if told.offset == 0 and told.timestamp != _NO_TIME:
+            if told.offset <= 0 and told.timestamp != _NO_TIME:
                 raise AnswerLost(f"The connection to Kafka broke while asking for the offsets of {partition.topic}.")
             found[partition.topic] = (told.offset,)
         return found
