@@ -23,9 +23,6 @@ from schemas.failpoints import failpoint
 
 _POLL_SECONDS = 0.5
 MEET_SECONDS = 2.0
-_NO_TIME = -1
-"""What a broker answers beside the first and the last offset. librdkafka forgets the error of a question whose
-connection broke, and answers zeros: a topic without a record."""
 
 
 class BrokerUnreachable(LogError):
@@ -248,7 +245,7 @@ class KafkaLog:
                 told = future.result(self._patience)
             except KafkaException as error:
                 raise log_error(error.args[0], f"asking for the offsets of {partition.topic}") from error
-            if told.offset <= 0 and told.timestamp != _NO_TIME:
+            if told.offset < 0:  # librdkafka forgets the error of a question whose connection broke
                 raise AnswerLost(f"The connection to Kafka broke while asking for the offsets of {partition.topic}.")
             found[partition.topic] = (told.offset,)
         return found

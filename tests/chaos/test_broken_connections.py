@@ -20,7 +20,7 @@ UNDER_WAY_SECONDS = 0.1
 
 
 def test_a_topic_is_not_empty_because_the_connection_broke_while_its_length_was_asked_for() -> None:
-    """Found with `make chaos SEED=300`: when the broker was killed, capture took a topic for an empty one."""
+    """Found with `make chaos SEED=300`: when the broker was killed, librdkafka told -1001 as the end of a topic."""
     behind = free_port()
     with (
         Proxy(behind) as proxy,
