@@ -57,7 +57,11 @@ class PatientSession(psycopg.Connection[Row]):
     ) -> Self:
         """`patience`: how many seconds of silence are usual."""
         session = cls.connect(dsn, autocommit=autocommit, row_factory=row_factory)
-        session.be_patient(dsn, patience)
+        try:
+            session.be_patient(dsn, patience)
+        except BaseException:
+            session.close()
+            raise
         return session
 
     def be_patient(self, dsn: str, patience: float) -> None:
