@@ -37,7 +37,6 @@ _LOCK_SECONDS = 30
 _LONG_TRANSACTIONS = """
     select application_name, state, wait_event from pg_stat_activity where xact_start < now() - interval '10 seconds'
 """
-_JUMPS = -30 * 86_400, -7_200, -90, 90, 7_200, 30 * 86_400
 
 Fault: TypeAlias = Callable[[Random], None]
 
@@ -105,7 +104,6 @@ class Faults:
             "switch policy": self._switch,
             "broker's disk full": self._fill_broker,
             "store's disk full": partial(_fill, self._place.store_disk),
-            "clock of capture jumps": self._move_clock,
         }
 
     def heal(self) -> None:
@@ -116,7 +114,6 @@ class Faults:
             disk.free()
         for server in (self._place.source, self._place.mirror, self._place.kafka):
             server.start()
-        self._place.clock.put(0)
 
     def _sql(self, *statements: str) -> None:
         """A session of a copy that a cut has left at the server holds the lock of its table, until capture has noticed
@@ -223,13 +220,7 @@ class Faults:
         policy = AcknowledgeConfig.model_validate(wanted) if wanted is not None else None
         send_command(self._place.config, SwitchPolicy(policy))
 
-    # Disks, and the clock.
-
-    def _move_clock(self, chance: Random) -> None:
-        """It stays so until the next jump, or the end of the round."""
-        if not self._place.clock.can_be_moved:
-            raise Impossible("libfaketime is not installed")
-        self._place.clock.put(chance.choice(_JUMPS))
+    # Disks.
 
     def _fill_broker(self, chance: Random) -> None:
         _fill(self._place.broker_disk, chance)

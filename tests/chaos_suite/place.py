@@ -17,7 +17,6 @@ from console.config import Config, load
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
 from console.local_stack.processes import free_port
-from tests.chaos_suite.clock import WallClock
 from tests.support.proxy import Proxy
 
 NAME = "chaos"
@@ -75,8 +74,6 @@ class Place:
     links: dict[str, Proxy]
     broker_disk: SmallDisk
     store_disk: SmallDisk
-    clock: WallClock
-    """Capture's."""
 
     @property
     def config(self) -> Config:
@@ -102,7 +99,6 @@ class Place:
         return {
             "PENSTOCK_SOURCE__DSN": make_conninfo(self.source.dsn(NAME), port=self.links["capture-postgres"].port),
             "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{self.links['capture-kafka'].port}",
-            **self.clock.environment(),
         }
 
     def apply_environment(self) -> dict[str, str]:
@@ -139,7 +135,7 @@ def made_place() -> Iterator[Place]:
                 admin.execute(f"create database {NAME}")
         file = folder / "penstock.toml"
         file.write_text(_toml(folder, store_disk.folder, source, mirror, kafka))
-        yield Place(folder, file, source, mirror, kafka, links, broker_disk, store_disk, WallClock(folder))
+        yield Place(folder, file, source, mirror, kafka, links, broker_disk, store_disk)
     if not (folder / _KEPT).exists():
         shutil.rmtree(folder, ignore_errors=True)
 
