@@ -54,6 +54,11 @@ class SourceConfig(BaseModel, frozen=True, extra="forbid"):
         "replicated to it from another one is left out, so that databases that feed each other make no loop (Postgres "
         "16 and newer). A copy has every row, wherever it came from.",
     )
+    patience: timedelta = Field(
+        default=timedelta(seconds=30),
+        description="After how long a silence of Postgres it is asked, over another connection, whether it still works "
+        "for capture. The stream itself goes by wal_sender_timeout.",
+    )
     failover: Failover = Field(
         default=Failover.NONE,
         description="`slot`: standbys may keep the slot in step, and a promoted one goes on where the primary ended "

@@ -10,8 +10,6 @@ Whoever waits at that moment for an answer on the session that reads the catalog
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import psycopg
 import structlog
 
@@ -21,6 +19,7 @@ from capture.replication_connection import ReplicationConnection, session_dsn
 from capture.slots import find_slot
 from capture.wire import shut_down
 from schemas.identifiers import SlotName
+from stores.patient_session import PatientSession
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +42,7 @@ class LinkWatch:
         self._slot = slot
         self._seconds = seconds
         self._asked = 0.0
-        self._beside = ThreadPoolExecutor(1, "link-watch")
+        self._asking: psycopg.Connection | None = None
         pulse.watch(self.look, lambda: shut_down(session))
 
     def look(self, now: float) -> None:
@@ -51,7 +50,7 @@ class LinkWatch:
         silent = now - max(self._connection.heard, self._asked)
         if self._seconds and silent > self._seconds:
             self._asked = now
-            if not self._pulse.until_done(self._beside.submit(self._has_slot)):
+            if not self._pulse.while_asking(self._has_slot, self._give_up):
                 raise SourceUnreachable(
                     f"Postgres has said nothing for {now - self._connection.heard:.0f} s, and streams to us no longer."
                 )
@@ -59,9 +58,13 @@ class LinkWatch:
     def _has_slot(self) -> bool:
         """Whether our walsender holds the slot, as far as can be known: a server that cannot be asked tells nothing."""
         try:
-            with psycopg.connect(session_dsn(self._dsn), autocommit=True) as session:
-                slot = find_slot(session, self._slot)
+            with PatientSession.opened(session_dsn(self._dsn), self._seconds, autocommit=True) as self._asking:
+                slot = find_slot(self._asking, self._slot)
         except psycopg.Error:
             log.warning("the stream is silent and the server cannot be asked", slot=self._slot)
             return True
         return slot is not None and slot.active_pid == self._connection.backend_pid
+
+    def _give_up(self) -> None:
+        if self._asking is not None:
+            shut_down(self._asking)

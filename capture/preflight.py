@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
 from capture.config import CaptureConfig, OnLostSlot, SourceConfig
@@ -31,6 +31,7 @@ from schemas.errors import LogError, SourceError
 from schemas.identifiers import OWN_SCHEMA, PublicationName, TableName, slot_name
 from schemas.settings import without_passwords
 from stores.kafka_log import KafkaLog
+from stores.patient_session import PatientSession
 from stores.schema_registry import SchemaRegistry
 
 OLDEST, NEWEST = 14, 18
@@ -54,9 +55,8 @@ def connect(source: SourceConfig) -> psycopg.Connection[dict[str, Any]]:
     """A plain session for reading the catalog; raises SourceUnreachable without secrets."""
     dsn = source.dsn.get_secret_value()
     try:
-        return psycopg.connect(
-            dsn, autocommit=True, row_factory=dict_row, connect_timeout=_CONNECT_SECONDS, application_name="penstock"
-        )
+        told = make_conninfo(dsn, connect_timeout=_CONNECT_SECONDS, application_name="penstock")
+        return PatientSession.opened(told, source.patience.total_seconds(), autocommit=True, row_factory=dict_row)
     except (psycopg.ProgrammingError, ValueError):  # ValueError: letters that no connection string has
         # Its message repeats the part of the DSN that it does not understand, which may be the password.
         raise SourceError(

@@ -87,7 +87,9 @@ class IdentifiedSystem(NamedTuple):
 class ReplicationConnection:
     """One walsender session."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, patience: float = 30.0) -> None:
+        """`patience`: how many seconds an answer may take, unless it waits for others by design."""
+        self._patience = patience
         self._pg = pq.PGconn.connect(session_dsn(dsn, replication="database").encode())
         if self._pg.status != pq.ConnStatus.OK:
             reason = self._pg.get_error_message().strip().splitlines()[0]
@@ -150,8 +152,10 @@ class ReplicationConnection:
             options += ", origin 'none'"
         try:
             self._wire.query(f'START_REPLICATION SLOT "{slot}" LOGICAL {lsn} ({options})'.encode())
+            until = time.monotonic() + self._patience
             while self._inbox.take_control() != _COPY_BOTH:
                 self._inbox.receive(_START_SECONDS)
+                self._require_answer_by(until, "starting to stream")
             self._wire = stream_wire(self._wire)
             self._inbox.go_on_with(self._wire)
         except psycopg.Error as error:
@@ -197,6 +201,10 @@ class ReplicationConnection:
         except psycopg.Error as error:
             raise source_error(error, "reporting status") from error
 
+    def _require_answer_by(self, until: float, what: str) -> None:
+        if time.monotonic() > until:
+            raise SourceUnreachable(f"Postgres has not answered for {self._patience:g} s while {what}.")
+
     def _query(
         self,
         command: str,
@@ -207,8 +215,11 @@ class ReplicationConnection:
         self._pg.send_query(command.encode())
         while self._pg.flush() == 1:
             select.select([], [self._pg.socket], [], 1.0)
+        until = time.monotonic() + self._patience
         while self._pg.is_busy():
-            if stop is not None and stop.is_set():
+            if stop is None:
+                self._require_answer_by(until, what)
+            elif stop.is_set():
                 raise InterruptedError
             if select.select([self._pg.socket], [], [], 1.0)[0]:
                 self._pg.consume_input()

@@ -34,9 +34,11 @@ from capture.registrar import Registrar
 from capture.replication_connection import ReplicationConnection, session_dsn
 from capture.schema_versions import SchemaVersions
 from capture.server_findings import standby_findings
+from capture.sessions import plain_session
 from capture.slot_wal import SlotWalWatch
 from capture.slots import TakenSlot, find_slot, take_slot
 from capture.streaming import Stream
+from capture.table_sync.left_sessions import end_left_sessions
 from capture.table_sync.memory import forget_copies_under_way_elsewhere
 from capture.table_sync.nursery import Nursery
 from capture.table_sync.sync import TableSync
@@ -47,7 +49,7 @@ from schemas.identifiers import LogId, TableName, slot_name
 from schemas.lsn import NOWHERE
 from schemas.topics import Topics
 from stores.errors import StoreTaken
-from stores.kafka_log import KafkaLog, Tail, TopicKind
+from stores.kafka_log import BrokerUnreachable, KafkaLog, Tail, TopicKind
 from stores.schema_registry import RegistryUnreachable, SchemaRegistry
 from stores.schema_topic import SchemaTopic, UnknownSchema
 from stores.small_topics import checkpoints
@@ -76,7 +78,7 @@ def run_capture(config: CaptureConfig, nursery: Nursery, stop: threading.Event) 
                     log.warning("connection lost, opening the next epoch", error=error.reason, solution=error.solution)
                     stop.wait(_PAUSE_SECONDS)
                 except InterruptedError:
-                    break  # told to stop while it waited for open transactions
+                    break  # told to stop while it waited for a server, or for open transactions
     log.info("capture stopped")
 
 
@@ -86,11 +88,13 @@ def _open_when_it_can(
     """Waits for a server that is away, or for a walsender that still holds the slot, before it gives up."""
 
     def may_come_back(error: Exception) -> bool:
-        return isinstance(error, _AWAY) and not stop.is_set()
+        return isinstance(error, (*_AWAY, BrokerUnreachable)) and not stop.is_set()
 
     for attempt in stamina.retry_context(on=may_come_back, attempts=None, timeout=_PATIENCE_SECONDS, wait_max=5.0):
         with attempt:
             parts.close()
+            if stop.is_set():
+                raise InterruptedError
             try:
                 return _opened_epoch(config, nursery, store, parts, stop)
             except psycopg.Error as error:
@@ -109,7 +113,9 @@ def _opened_epoch(
     if config.kafka.schema_registry is not None:
         SchemaRegistry(config.kafka.schema_registry).compatibility()  # an epoch that cannot register is not begun
     session = stack.enter_context(_session(config))
-    connection = stack.enter_context(ReplicationConnection(config.source.dsn.get_secret_value()))
+    connection = stack.enter_context(
+        ReplicationConnection(config.source.dsn.get_secret_value(), config.source.patience.total_seconds())
+    )
     last, taken = _taken(config, store, kafka, session, connection, stop)
     log_id = last[1].log_id if last and not taken.anew else new_log_id()
     store.forget(taken.start if last and not taken.anew else NOWHERE)
@@ -141,7 +147,7 @@ def _opened_epoch(
     if switched is not None:
         acknowledgement.switch(switched)
     timeout = _wal_sender_timeout(session)
-    pulse = Pulse(connection, acknowledgement, _status_seconds(timeout, config))
+    pulse = stack.enter_context(Pulse(connection, acknowledgement, _status_seconds(timeout, config)))
     link = LinkWatch(
         connection, session, pulse, config.source.dsn.get_secret_value(), slot_name(config.pipeline), timeout
     )
@@ -219,6 +225,7 @@ def _taken(
     store.claim()
     if last_accepted(kafka, topic) != last or store.source(CAPTURE) != known:
         raise SlotInUse("Another capture of this pipeline was still writing.")
+    end_left_sessions(session, config.pipeline)
     return last, taken
 
 
@@ -270,7 +277,7 @@ def _recreate_lost_topics(store: SqliteStore, kafka: KafkaLog, topics: Topics) -
 @contextmanager
 def _session(config: CaptureConfig) -> Iterator[psycopg.Connection]:
     try:
-        session = psycopg.connect(session_dsn(config.source.dsn.get_secret_value()), autocommit=True)
+        session = plain_session(config.source)
     except psycopg.Error as error:
         raise source_error(error, "connecting") from error
     with session:

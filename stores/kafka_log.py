@@ -44,6 +44,10 @@ class LeaderMissing(BrokerUnreachable):
     """A broker answers, but a partition has no leader just now: a restart, or an election."""
 
 
+class AnswerLost(BrokerUnreachable):
+    """The connection broke after a question was asked."""
+
+
 class TopicMissing(LogError):
     """A topic of the pipeline is not there."""
 
@@ -220,7 +224,10 @@ class KafkaLog:
 
     def _creating(self, topics: Iterable[str], kind: TopicKind) -> dict[str, Future[None]]:
         failpoint("topic.creating", BrokerUnreachable)
-        settings = {"max.message.bytes": str(int(self._config.max_record))}
+        settings = {
+            "max.message.bytes": str(int(self._config.max_record)),
+            "message.timestamp.type": "LogAppendTime",  # or retention would go by the clocks of those who write
+        }
         match kind:
             case TopicKind.RECORDS:
                 retention = int(self._config.retention.total_seconds() * 1000)
@@ -250,9 +257,10 @@ class KafkaLog:
         return self._offsets(topics, OffsetSpec.earliest())
 
     def _offsets(self, topics: Iterable[str], spec: OffsetSpec) -> dict[str, tuple[int, ...]]:
-        """Waits out an election; a topic that is not there at all is told at once."""
+        """Waits out an election and a broken connection; a topic that is not there at all is told at once."""
         wanted = {TopicPartition(topic, 0): spec for topic in topics}
-        for attempt in stamina.retry_context(on=LeaderMissing, attempts=None, timeout=self._patience, wait_max=1.0):
+        passing = (LeaderMissing, AnswerLost)
+        for attempt in stamina.retry_context(on=passing, attempts=None, timeout=self._patience, wait_max=1.0):
             with attempt:
                 try:
                     return self._asked_offsets(wanted)
@@ -268,9 +276,12 @@ class KafkaLog:
         found: dict[str, tuple[int, ...]] = {}
         for partition, future in self._admin.list_offsets(wanted, request_timeout=self._patience).items():
             try:
-                found[partition.topic] = (future.result(self._patience).offset,)
+                told = future.result(self._patience)
             except KafkaException as error:
                 raise log_error(error.args[0], f"asking for the offsets of {partition.topic}") from error
+            if told.offset < 0:  # librdkafka forgets the error of a question whose connection broke
+                raise AnswerLost(f"The connection to Kafka broke while asking for the offsets of {partition.topic}.")
+            found[partition.topic] = (told.offset,)
         return found
 
     def read(self, topic: str, start: int, end: int) -> Iterator[Record]:

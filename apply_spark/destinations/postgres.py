@@ -41,6 +41,7 @@ from schemas.failpoints import failpoint
 from schemas.identifiers import DestinationName, TableName
 from schemas.settings import checked
 from schemas.table import TableSchema
+from stores.patient_session import PatientSession
 
 _SETTINGS = {
     "datestyle": "ISO",
@@ -73,6 +74,12 @@ create table if not exists {own}.tables (
     destination text, schema_name text, table_name text, progress json not null,
     primary key (destination, schema_name, table_name));
 """).format(own=_OWN)
+_HOLDER = """
+    select pid from pg_locks
+     where locktype = 'advisory' and granted and objsubid = 1
+       and database = (select oid from pg_database where datname = current_database())
+       and (classid::bigint << 32 | objid::bigint) = hashtextextended(%s, 0)
+"""
 _DURABLE = """
     select set_config('synchronous_commit', coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), true)
 """
@@ -87,6 +94,11 @@ class PostgresOptions(BaseModel, frozen=True, extra="forbid"):
         description="How long all tables wait while another session holds a mirror. Then that one is held, and tried"
         " again later.",
     )
+    patience: timedelta = Field(
+        default=timedelta(seconds=30),
+        description="After how long a silence of the server it is asked, over another connection, whether it still"
+        " works for apply.",
+    )
 
 
 class PostgresDestination:
@@ -98,6 +110,7 @@ class PostgresDestination:
         self.name = name
         read = checked(PostgresOptions, options, f"destinations.{name}")
         self._dsn = _session_dsn(name, read.dsn.get_secret_value(), read.lock_timeout)
+        self._patience = read.patience.total_seconds()
         self._owner = secrets.token_hex(8)
         self._version = 0
         self._session: psycopg.Connection | None = None
@@ -109,14 +122,13 @@ class PostgresDestination:
             raise DestinationInUse(f"This apply has opened destination {self.name} already.")
         self._session = db = self._open()
         try:
-            locked = db.execute("select pg_try_advisory_lock(hashtextextended(%s, 0))", [f"penstock {self.name}"])
-            if locked.fetchone() != (True,):
-                raise DestinationInUse(f"Another apply writes to destination {self.name}.")
-            with progress_refusals(), db.transaction():
-                make_schema(db, OWN_SCHEMA)
-                db.execute(_OWN_TABLES)
-                self._drop_staged()
-                return self._taken()
+            with progress_refusals():
+                self._lock(db)
+                with db.transaction():
+                    make_schema(db, OWN_SCHEMA)
+                    db.execute(_OWN_TABLES)
+                    self._drop_staged()
+                    return self._taken()
         except BaseException:
             self.shutdown()
             raise
@@ -125,6 +137,17 @@ class PostgresDestination:
         if self._session is not None:
             self._session.close()
             self._session = None
+
+    def _lock(self, db: psycopg.Connection) -> None:
+        key = f"penstock {self.name}"
+        if db.execute("select pg_try_advisory_lock(hashtextextended(%s, 0))", [key]).fetchone() == (True,):
+            return
+        holder = db.execute(_HOLDER, [key]).fetchone()
+        raise DestinationInUse(
+            f"Another apply writes to destination {self.name}.",
+            solution=f"{DestinationInUse.solution} If it is gone and its session has stayed at the server, end that:"
+            f" select pg_terminate_backend({holder[0] if holder else 'PID'});",
+        )
 
     def drop_table_for_copy(self, schema: TableSchema, progress: Progress) -> None:
         if schema.name.schema == OWN_SCHEMA:
@@ -192,7 +215,8 @@ class PostgresDestination:
                 frame = rows.frame()
                 staging = Staging(schema, tuple(frame.columns))
                 db.execute(make.format(table, staging.definition(ATTEMPT)))
-                return Staged(schema, table, types, copy_in_from_executors(self._dsn, table, staging, frame))
+                attempts = copy_in_from_executors(self._dsn, self._patience, table, staging, frame)
+                return Staged(schema, table, types, attempts)
             arrow = rows.arrow()
             staging = Staging(schema, tuple(arrow.column_names))
             db.execute(make.format(table, staging.definition()))
@@ -277,7 +301,7 @@ class PostgresDestination:
 
     def _open(self) -> psycopg.Connection:
         try:
-            return psycopg.connect(self._dsn, autocommit=True)
+            return PatientSession.opened(self._dsn, self._patience, autocommit=True)
         except (psycopg.Error, ValueError) as error:  # ValueError: letters that no connection string has
             raise connection_refused(self.name, error) from None
 

@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame
 from apply_spark.destinations.postgres_types import is_array, literal_name, raw_type
 from schemas.envelope import avro_name
 from schemas.table import Column, TableSchema
+from stores.patient_session import PatientSession
 
 _STRUCTS = {"row": "c", "key": "k", "base": "b"}
 """Structs of a batch, and the letter that their staged columns begin with."""
@@ -89,7 +90,7 @@ def copy_in(session: psycopg.Connection, table: sql.Composable, lines: Iterable[
 
 
 def copy_in_from_executors(
-    dsn: str, table: sql.Composable, staging: Staging, rows: DataFrame
+    dsn: str, patience: float, table: sql.Composable, staging: Staging, rows: DataFrame
 ) -> tuple[tuple[int, int], ...]:
     """Every task of Spark appends its rows, in a transaction of its own, behind which task it is: one may be tried more
     than once, and write each time. The attempts that count. An error is told by its kind: its text may hold a value."""
@@ -100,7 +101,7 @@ def copy_in_from_executors(
         task = {"part": context.partitionId(), "attempt": context.taskAttemptId()}
         refused = ""
         try:
-            with psycopg.connect(dsn) as session:
+            with PatientSession.opened(dsn, patience) as session:
                 copy_in(session, table, (_marked(staging.lines(pa.table(batch)), task) for batch in batches))
         except psycopg.Error as error:
             refused = error.sqlstate or _AWAY

@@ -28,6 +28,7 @@ from schemas.identifiers import SchemaId
 from schemas.lsn import Lsn
 from schemas.table import TableSchema
 from stores.kafka_log import BrokerUnreachable
+from stores.patient_session import PatientSession
 
 _REPORT_SECONDS = 0.5
 
@@ -63,11 +64,16 @@ class FileChanged:
 class Source:
     """What a worker reads with and writes to."""
 
-    session: psycopg.Connection
+    session: PatientSession
     transcoder: TableTranscoder
     producer: BoundedProducer
     pace: Pace
-    alive: Callable[[], None]
+    check_parent: Callable[[], None]
+
+    def alive(self) -> None:
+        """While Postgres makes us wait."""
+        self.check_parent()
+        self.session.look()
 
 
 def copy_range(
@@ -88,6 +94,7 @@ def copy_range(
     failpoint("copy.range_starting", psycopg.OperationalError)
     size, next_report = 0, time.monotonic() + _REPORT_SECONDS
     for batch in copied_rows(wire_of(session.pgconn), command, source.transcoder, origin, source.alive):
+        session.heard()
         source.producer.send_batch(job.topic, batch)
         size += batch.size
         if time.monotonic() >= next_report:

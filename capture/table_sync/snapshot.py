@@ -12,8 +12,11 @@ import threading
 import psycopg
 from psycopg import sql
 
+from capture.config import SourceConfig
 from capture.errors import source_error
-from capture.replication_connection import ReplicationConnection, session_dsn
+from capture.replication_connection import ReplicationConnection
+from capture.sessions import plain_session
+from capture.table_sync.left_sessions import CopySession
 from capture.waiting import waiting_reporter
 from schemas.failpoints import failpoint
 from schemas.identifiers import PipelineName, SlotName, slot_name
@@ -23,15 +26,16 @@ from schemas.lsn import Lsn
 class HeldSnapshot:
     """A snapshot that lives until `close`."""
 
-    def __init__(self, dsn: str, pipeline: PipelineName, stop: threading.Event) -> None:
+    def __init__(self, source: SourceConfig, pipeline: PipelineName, stop: threading.Event) -> None:
         """Waits for every writer that is open now. Raises InterruptedError when `stop` is set meanwhile."""
         slot = SlotName(f"{slot_name(pipeline)}_copy_{secrets.token_hex(4)}")
         try:
-            self._session = psycopg.connect(session_dsn(dsn, application_name="penstock snapshot"), autocommit=True)
+            self._session = plain_session(source, application_name=CopySession.SNAPSHOT.name_of(pipeline))
         except psycopg.Error as error:
             raise source_error(error, "opening a session for a snapshot") from error
         try:
-            with ReplicationConnection(dsn) as exporter:
+            dsn = source.dsn.get_secret_value()
+            with ReplicationConnection(dsn, source.patience.total_seconds()) as exporter:
                 failpoint("snapshot.taking", psycopg.OperationalError)
                 exported = exporter.create_exported_slot(slot, stop, waiting_reporter(self._session))
                 self._session.execute("begin transaction isolation level repeatable read")

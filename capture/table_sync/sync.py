@@ -24,7 +24,7 @@ from capture.errors import source_error
 from capture.owned_publication import keep_publication
 from capture.publication import PublishedTable, published_tables, require_whole
 from capture.registrar import Registrar
-from capture.replication_connection import session_dsn
+from capture.sessions import plain_session
 from capture.slot_wal import wal_end
 from capture.table_sync.beginnings import Beginnings
 from capture.table_sync.copier import Copied, FileChanged
@@ -99,7 +99,7 @@ class TableSync:
         tuning = self.config.tuning
         settings = WorkerSettings(
             pipeline=self.config.pipeline,
-            dsn=self.config.source.dsn.get_secret_value(),
+            source=self.config.source,
             database=self.database,
             kafka=self.config.kafka,
             memory=tuning.producer_memory,
@@ -168,8 +168,7 @@ class TableSync:
                 self._waiting.held.result().close()
 
     def _tend(self) -> None:
-        dsn = session_dsn(self.config.source.dsn.get_secret_value(), application_name="penstock table sync")
-        with psycopg.connect(dsn, autocommit=True) as session:
+        with plain_session(self.config.source, application_name="penstock table sync") as session:
             self._session = session
             next_look = 0.0
             while not self.stop.is_set():
@@ -285,8 +284,7 @@ class TableSync:
         place = self.place()
         self._copies.warm(sum(len(self._beginnings.ranges(table)) for table in tables))
         log.info("taking a snapshot", tables=[str(table.name) for table in tables])
-        dsn = self.config.source.dsn.get_secret_value()
-        held = self._snapshots.submit(HeldSnapshot, dsn, self.config.pipeline, self.stop)
+        held = self._snapshots.submit(HeldSnapshot, self.config.source, self.config.pipeline, self.stop)
         self._waiting = _Waiting({table.name: table for table in tables}, place, held)
 
     def _begin_copies(self, session: psycopg.Connection, waiting: _Waiting) -> None:

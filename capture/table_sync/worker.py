@@ -17,10 +17,12 @@ import psycopg
 import structlog
 from pydantic import ByteSize
 
+from capture.config import SourceConfig
 from capture.errors import source_error
 from capture.producer import BoundedProducer
-from capture.replication_connection import session_dsn
+from capture.sessions import plain_session
 from capture.table_sync.copier import Copied, FileChanged, Source, TableJob, copy_range
+from capture.table_sync.left_sessions import CopySession
 from capture.table_sync.pace import Pace
 from capture.table_sync.ranges import CopyRange
 from capture.transcode import choose
@@ -37,7 +39,7 @@ class WorkerSettings:
     """What a worker is told at its start. The DSN travels through a pipe, never through arguments of a process."""
 
     pipeline: PipelineName
-    dsn: str
+    source: SourceConfig
     database: str
     kafka: KafkaConfig
     memory: ByteSize
@@ -91,8 +93,9 @@ def _serve(settings: WorkerSettings, pipe: Connection, check_parent: Callable[[]
     try:
         producer = BoundedProducer(settings.kafka, settings.memory, check_parent)
         pace = Pace(settings.bytes_per_second, check_parent)
-        dsn = session_dsn(settings.dsn, application_name="penstock copy")
-        with closing(psycopg.connect(dsn, autocommit=True)) as session:  # no rollback: a COPY may be under way
+        named = CopySession.ROWS.name_of(settings.pipeline)
+        # Closed without a rollback: a COPY may be under way.
+        with closing(plain_session(settings.source, application_name=named)) as session:
             while True:
                 task = _next_task(pipe, check_parent)
                 what = f"copying {task.job.table.name}"

@@ -1,4 +1,4 @@
-"""A network that is cut without a word: capture notices within a bounded time, and goes on exactly."""
+"""A network that is cut without a word: capture and apply notice within a bounded time, and go on exactly."""
 
 from __future__ import annotations
 
@@ -9,24 +9,31 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psycopg
+import pytest
 from psycopg.conninfo import make_conninfo
 
+from apply_spark.destinations.postgres import PostgresDestination
+from apply_spark.errors import DestinationAway, DestinationInUse
+from apply_spark.progress import Progress
 from capture.promotion import PromotionWatch
 from capture.replication_connection import session_dsn
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
-from schemas.identifiers import SlotName
+from destination_contract.batches import a_progress
+from schemas.identifiers import DestinationName, SlotName
+from stores.patient_session import PatientSession
 from tests.support.eventually import eventually
 from tests.support.pipeline import Pipeline
 from tests.support.proxy import Proxy
 
 TIMEOUT_SECONDS = 2
 NOTICED_SECONDS = 25
+LAKE = DestinationName("lake")
 
 
 def walsender(pipeline: Pipeline) -> int | None:
@@ -104,6 +111,118 @@ def test_a_silent_walsender_that_lives_is_left_alone(
     assert "connection lost" not in log
 
 
+def test_a_copy_that_was_cut_off_and_killed_holds_no_lock_when_the_next_capture_runs(
+    postgres: LocalPostgres, kafka: LocalKafka, tmp_path: Path
+) -> None:
+    """Found with `make chaos SEED=301`: the server does not know that nobody reads the copy any more."""
+    with (
+        Proxy(postgres.port) as proxy,
+        Pipeline(f"t{secrets.token_hex(4)}", postgres, kafka, None, tmp_path) as pipeline,
+    ):
+        pipeline.sql(
+            f"alter database {pipeline.name} set wal_sender_timeout = '{TIMEOUT_SECONDS}s'",
+            "create table t (id bigint primary key, a text)",
+            "insert into t select i, repeat('long', 50) from generate_series(1, 20000) i",
+        )
+        pipeline.publish("t")
+        pipeline.start_capture(
+            PENSTOCK_SOURCE__DSN=make_conninfo(postgres.dsn(pipeline.name), port=proxy.port),
+            PENSTOCK_CAPTURE__COPY_MAX_RATE="100kB",
+        )
+        copying = "select pid from pg_locks where relation = 't'::regclass and mode = 'AccessShareLock'"
+        left = eventually(lambda: pipeline.source.execute(copying).fetchall(), what="a copy under way")
+
+        proxy.cut()
+        pipeline.kill_capture()
+        stayed = pipeline.source.execute(copying).fetchall()
+        pipeline.start_capture()
+        eventually(lambda: not {*left} & {*pipeline.source.execute(copying)}, what="the lock to be given free")
+        pipeline.sql("alter table t add b int")
+        pipeline.assert_captured()
+
+    assert stayed == left
+
+
+@pytest.fixture
+def database(postgres: LocalPostgres) -> Iterator[str]:
+    """The DSN of one of its own."""
+    name = f"t{secrets.token_hex(4)}"
+    with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
+        admin.execute(f"create database {name}")
+        yield postgres.dsn(name)
+        admin.execute(f"drop database {name} with (force)")
+
+
+def test_a_destination_whose_answer_is_lost_is_given_up_and_the_next_apply_is_let_in(
+    postgres: LocalPostgres, database: str
+) -> None:
+    with Proxy(postgres.port) as proxy:
+        options = {"dsn": make_conninfo(database, port=proxy.port), "patience": "300ms"}
+        destination = PostgresDestination(LAKE, options)
+        destination.startup()
+        destination.save_progress(a_progress(1))
+
+        proxy.cut()
+        with pytest.raises(DestinationAway, match="Unanswered"):
+            destination.save_progress(a_progress(2))
+
+        another = PostgresDestination(LAKE, options)
+        stored = eventually(lambda: started(another), seconds=10, what="the lock to be free")
+        another.shutdown()
+        destination.shutdown()
+
+    assert stored.lsn == 1
+
+
+def started(destination: PostgresDestination) -> Progress | None:
+    try:
+        return destination.startup()
+    except DestinationInUse:
+        return None
+
+
+def test_rows_that_a_cut_stops_on_their_way_are_given_up(postgres: LocalPostgres, database: str) -> None:
+    with Proxy(postgres.port) as proxy:
+        session = PatientSession.opened(make_conninfo(database, port=proxy.port), 0.3, autocommit=True)
+        session.execute("create table t (a text)")
+
+        with pytest.raises(psycopg.OperationalError):
+            copy_rows(session, proxy.cut)
+
+        assert session.closed
+
+
+def copy_rows(session: psycopg.Connection, soon: Callable[[], None]) -> None:
+    """So many that they fill every buffer."""
+    with session.cursor().copy("copy t from stdin") as copy:
+        copy.write(b"a row\n")
+        soon()
+        for _ in range(200):
+            copy.write(b"x" * 100_000 + b"\n")
+
+
+def test_a_statement_that_takes_long_is_waited_for(database: str) -> None:
+    with PatientSession.opened(database, 0.2) as session:
+        row = session.execute("select 'done' from pg_sleep(1.5)").fetchone()
+
+    assert row == ("done",)
+
+
+def test_an_apply_that_another_keeps_out_is_told_which_session_to_end(database: str) -> None:
+    first, second = (PostgresDestination(LAKE, {"dsn": database}) for _ in range(2))
+    first.startup()
+    first.save_progress(a_progress(1))
+
+    with pytest.raises(DestinationInUse) as refused:
+        second.startup()
+    with psycopg.connect(database, autocommit=True) as admin:
+        admin.execute(refused.value.solution.rpartition("end that: ")[2].encode())
+        eventually(lambda: started(second), what="the second to start")
+
+    first.shutdown()
+    second.shutdown()
+
+
 ASKING = """
 import sys, threading
 from types import SimpleNamespace
@@ -121,13 +240,13 @@ dsn, slot, seconds = sys.argv[1:]
 with ReplicationConnection(dsn) as connection, psycopg.connect(session_dsn(dsn), autocommit=True) as session:
     start = connection.create_slot(slot, Failover.NONE, threading.Event(), lambda: None)
     connection.start(slot, SourceConfig(dsn=SecretStr(dsn), publication="none"), start)
-    pulse = Pulse(connection, SimpleNamespace(flushed=start), 0.5)
-    LinkWatch(connection, session, pulse, dsn, slot, float(seconds))
-    print("asking", flush=True)
-    try:
-        pulse.during(lambda: session.execute("select pg_sleep(120)"))
-    except SourceUnreachable as error:
-        print(error.reason)
+    with Pulse(connection, SimpleNamespace(flushed=start), 0.5) as pulse:
+        LinkWatch(connection, session, pulse, dsn, slot, float(seconds))
+        print("asking", flush=True)
+        try:
+            pulse.during(lambda: session.execute("select pg_sleep(120)"))
+        except SourceUnreachable as error:
+            print(error.reason)
 """
 
 

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,8 @@ WAL_SENDER_SECONDS = 5
 _SILENCE_SECONDS = 6
 """After which a client of Kafka gives a connection up; a minute unless it is told otherwise."""
 _KEPT = "kept"
-_BROKER_DISK, _STORE_DISK = "512m", "16m"
+_BROKER_DISK, _STORE_DISK = "4g", "16m"
+"""Of memory, as far as they are used."""
 
 
 class SmallDisk:
@@ -32,6 +33,7 @@ class SmallDisk:
 
     def __init__(self, folder: Path, size: str) -> None:
         self.folder = folder
+        self._size = size
         folder.mkdir()
         folder.chmod(0o755)
         done = subprocess.run(
@@ -43,13 +45,17 @@ class SmallDisk:
         self.why_not = done.stderr.strip() if done.returncode else None
 
     def fill(self) -> None:
-        with suppress(OSError), (self.folder / "ballast").open("wb") as ballast:
-            while True:
-                ballast.write(bytes(64 * 1024))
-                ballast.flush()
+        """It becomes as small as what it holds."""
+        while not self._resized(str(shutil.disk_usage(self.folder).used)):
+            pass  # more was written since
 
     def free(self) -> None:
-        (self.folder / "ballast").unlink(missing_ok=True)
+        if self.why_not is None:
+            assert self._resized(self._size)
+
+    def _resized(self, size: str) -> bool:
+        command = ["mount", "-o", f"remount,size={size}", str(self.folder)]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
     def close(self) -> None:
         if self.why_not is None:
@@ -142,6 +148,7 @@ name = "{NAME}"
 [source]
 dsn = "{source.dsn(NAME)}"
 publication = "{NAME}"
+patience = "5s"
 [kafka]
 bootstrap_servers = "{kafka.bootstrap_servers}"
 patience = "15s"
@@ -164,4 +171,5 @@ path = "{folder / "lake.duckdb"}"
 [destinations.mirror]
 type = "postgres"
 dsn = "{mirror.dsn(NAME)}"
+patience = "5s"
 """

@@ -69,5 +69,6 @@ class Result:
         ]
         head = [f"Seed {self.seed}, commit {self.commit}, {self.machine}.", "", "| what | |", "|---|---|"]
         kinds = ["", "| fault | times |", "|---|---|", *(f"| {name} | {faults[name]} |" for name in sorted(faults))]
-        left_out = [f"- Not tried: {name}. {why}" for name, why in self.skipped.items()]
-        return "\n".join([*head, *(f"| {name} | {value} |" for name, value in lines), *kinds, "", *left_out])
+        reasons = [f"- Ended, {count} times: {reason}" for reason, count in self.reasons.items()]
+        left_out = [f"- Not tried: {name}. {why}" for name, why in self.skipped.items() if not faults[name]]
+        return "\n".join([*head, *(f"| {name} | {value} |" for name, value in lines), *kinds, "", *reasons, *left_out])

@@ -12,7 +12,7 @@ from random import Random
 
 from console.local_stack.spark import spark_runtime
 from tests.chaos_suite.checks import DESTINATIONS, Watchers, caught_up, differences
-from tests.chaos_suite.faults import NOT_TRIED, Faults, Impossible
+from tests.chaos_suite.faults import Faults, Impossible
 from tests.chaos_suite.place import Place, made_place
 from tests.chaos_suite.result import Result, Round
 from tests.chaos_suite.supervised import MOST_MEMORY, Supervised, left_behind
@@ -31,7 +31,7 @@ def run_chaos(seed: int, minutes: float, only: tuple[str, ...] = ()) -> Result:
     os.environ.setdefault("SPARK_SUBMIT_OPTS", _QUICK_JAVA)
     spark_runtime()  # what is fetched once is fetched before the clock runs
     began = time.monotonic()
-    result = Result(seed, _commit(), f"{os.cpu_count()} cores, {platform.machine()}", skipped=dict(NOT_TRIED))
+    result = Result(seed, _commit(), f"{os.cpu_count()} cores, {platform.machine()}")
     with made_place() as place:
         _fill(place)
         stages = _stages(place)

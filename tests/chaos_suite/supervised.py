@@ -19,6 +19,8 @@ MOST_MEMORY = 300 * 1024**2
 _LOOK_SECONDS = 0.05
 _PAUSE_SECONDS = 0.5
 _STOP_SECONDS = 60.0
+_LOSS = "records were sent to", "is gone, and the topics end at", "past the last checkpoint"
+"""Of reasons that nothing done here may lead to."""
 _TRACEBACK = "Traceback (most recent call last)"
 
 
@@ -38,6 +40,7 @@ class Supervised:
         self.reasons: Counter[str] = Counter()
         self.failures: list[str] = []
         self._scratches: list[Path] = []
+        self._excused = 0
 
     def start(self) -> None:
         self._thread.start()
@@ -57,6 +60,10 @@ class Supervised:
         pid = self.pid
         if pid is not None:
             signal_all([pid], signal.SIGKILL)
+
+    def excuse_files(self) -> None:
+        """Of the process that runs now: what is about to be killed cannot remove its own."""
+        self._excused = self.starts
 
     def left_files(self) -> list[str]:
         """What processes of this stage that ended by themselves left in the folder for temporary files."""
@@ -113,11 +120,13 @@ class Supervised:
         allowed = (0, -signal.SIGTERM) if asked else (1, -signal.SIGKILL)
         reason = stage.failure().reason if code or not asked else "stopped"
         self.reasons[reason] += 1
+        if any(words in reason for words in _LOSS):
+            self.failures.append(f"{log.name}: {reason}")
         if code not in allowed:
             self.failures.append(f"{log.name}: exit code {code}: {reason}")
         if _TRACEBACK in log.read_text(errors="replace"):
             self.failures.append(f"{log.name}: a traceback")
-        if code in (0, 1):
+        if code in (0, 1) and self._excused != self.starts:
             self._scratches.append(scratch)  # a Java process removes its files a moment later
 
 

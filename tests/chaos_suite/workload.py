@@ -37,7 +37,8 @@ TOTALS = """
 """
 """Of one moment."""
 _PAUSE = 0.03, 0.15
-_DOCUMENTS_MOST = 1_500
+_DOCUMENTS_MOST, _TRANSFERS_MOST, _BAG_MOST = 1_500, 10_000, 2_000
+_FOLDED = 0.02
 
 
 def is_whole(left: int, right: int, moved: int | None) -> bool:
@@ -84,7 +85,9 @@ class Writers:
 
 
 def transfer(session: psycopg.Connection, chance: Random) -> int:
-    """Several in one transaction, now and then many."""
+    """Several in one transaction, now and then many. What would become too long a list is made one transfer."""
+    if chance.random() < _FOLDED:
+        return _fold_transfers(session)
     count = chance.choice((1, 2, 5, 5, 200))
     with session.transaction():
         for _ in range(count):
@@ -97,6 +100,18 @@ def transfer(session: psycopg.Connection, chance: Random) -> int:
             )
             session.execute("insert into transfers (amount) values (%s)", (amount,))
     return 3 * count
+
+
+def _fold_transfers(session: psycopg.Connection) -> int:
+    return session.execute(
+        """
+        with gone as (
+            delete from transfers where (select count(*) from transfers) > %s returning amount
+        )
+        insert into transfers (amount) select sum(amount) from gone having count(*) > 0
+        """,
+        (_TRANSFERS_MOST,),
+    ).rowcount
 
 
 def edit_documents(session: psycopg.Connection, chance: Random) -> int:
@@ -130,7 +145,7 @@ def edit_documents(session: psycopg.Connection, chance: Random) -> int:
 
 def fill_bag(session: psycopg.Connection, chance: Random) -> int:
     """Rows that are alike."""
-    match chance.choice(("insert", "insert", "update", "delete")):
+    match chance.choice(("insert", "insert", "update", "delete", "crowd")):
         case "insert":
             return session.execute(
                 "insert into bag select 'same', %s from generate_series(1, 5)", (chance.randint(1, 5),)
@@ -140,8 +155,12 @@ def fill_bag(session: psycopg.Connection, chance: Random) -> int:
                 "update bag set n = n + 1 where ctid in (select ctid from bag where n = %s limit 3)",
                 (chance.randint(1, 5),),
             ).rowcount
-        case _:
+        case "delete":
             return session.execute("delete from bag where ctid in (select ctid from bag limit 4)").rowcount
+        case _:
+            return session.execute(
+                "delete from bag where (select count(*) from bag) > %s and n %% 2 = 0", (_BAG_MOST,)
+            ).rowcount
 
 
 def visit(session: psycopg.Connection, chance: Random) -> int:

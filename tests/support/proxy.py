@@ -25,6 +25,7 @@ class Proxy:
         self._loop = asyncio.new_event_loop()
         self._pumps: dict[asyncio.Task[None], tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = {}
         self._begun: set[asyncio.Task[None]] = set()  # kept, or it might be collected while it waits
+        self._muted: set[asyncio.Task[None]] = set()
         self._silent: list[asyncio.StreamWriter] = []
         self._open = asyncio.Event()
         self._seconds = 0.0
@@ -44,6 +45,10 @@ class Proxy:
     def cut(self) -> None:
         """Connections that are there stay open, and silent for ever. New ones go through."""
         self._now(self._cut)
+
+    def mute(self) -> None:
+        """As `cut`, but who closes an end has the other one closed, too: as most of what lies between does."""
+        self._now(self._mute)
 
     def reset(self) -> None:
         """Connections that are there get an RST at both ends. New ones go through."""
@@ -74,6 +79,10 @@ class Proxy:
             pump.cancel()
             self._silent += ends
         self._pumps.clear()
+
+    def _mute(self) -> None:
+        self._muted |= self._pumps.keys()
+        self._cut()
 
     def _reset(self) -> None:
         for pump, ends in self._pumps.items():
@@ -128,7 +137,10 @@ class Proxy:
                 end.close()
             for end in ends:
                 await end.wait_closed()
-        if self._pumps.pop(task, None) is not None:  # else it is cut, and stays open
+        if task in self._muted:
+            with suppress(OSError, asyncio.CancelledError):
+                await self._either_ends(self._swallow(reader), self._swallow(far_reader))
+        if self._pumps.pop(task, None) is not None or task in self._muted:  # else it is cut, and stays open
             for end in ends:
                 end.transport.abort()
 
@@ -149,3 +161,7 @@ class Proxy:
                 await asyncio.sleep(late)
             writer.write(data)
             await writer.drain()
+
+    async def _swallow(self, reader: asyncio.StreamReader) -> None:
+        while await reader.read(_CHUNK):
+            pass
