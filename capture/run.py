@@ -47,6 +47,7 @@ from schemas.identifiers import TableName, slot_name
 from schemas.lsn import NOWHERE
 from schemas.topics import Topics
 from stores.errors import StoreTaken
+from stores.kafka_errors import BrokerUnreachable
 from stores.kafka_log import KafkaLog, Tail, TopicKind
 from stores.schema_registry import RegistryUnreachable, SchemaRegistry
 from stores.schema_topic import SchemaTopic
@@ -56,7 +57,7 @@ from stores.state import CAPTURE
 _PATIENCE_SECONDS = 600.0
 _PAUSE_SECONDS = 0.5
 _DRAIN_SECONDS = 5.0
-_AWAY = (SourceUnreachable, SlotInUse, StoreTaken, RegistryUnreachable)
+_AWAY = (SourceUnreachable, SlotInUse, StoreTaken, RegistryUnreachable, BrokerUnreachable)
 
 log = structlog.get_logger(__name__)
 
@@ -75,7 +76,7 @@ def run_capture(config: CaptureConfig, nursery: Nursery, stop: threading.Event) 
                     log.warning("connection lost, opening the next epoch", error=error.reason, solution=error.solution)
                     stop.wait(_PAUSE_SECONDS)
                 except InterruptedError:
-                    break  # told to stop while it waited for open transactions
+                    break  # told to stop while it waited for a server, or for open transactions
     log.info("capture stopped")
 
 
@@ -86,10 +87,15 @@ def _open_when_it_can(
     for attempt in stamina.retry_context(on=_AWAY, attempts=None, timeout=_PATIENCE_SECONDS, wait_max=5.0):
         with attempt:
             parts.close()
+            if stop.is_set():
+                raise InterruptedError
             try:
                 return _opened_epoch(config, nursery, store, parts, stop)
             except psycopg.Error as error:
                 raise source_error(error, "opening the stream") from error
+            except _AWAY as error:
+                log.warning("the next epoch waits", error=error.reason, solution=error.solution)
+                raise
     raise AssertionError("a retry ends with a result or an error")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import duckdb
 import psycopg
@@ -24,7 +24,6 @@ from capture.checkpoints import last_accepted
 from console.config import Config, load
 from console.demo.proof import prove
 from console.errors import StageFailed
-from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
 from console.local_stack.spark import spark_runtime
 from console.pipeline_state import read_feedback
@@ -35,13 +34,20 @@ from schemas.feedback import Feedback, TableReport
 from schemas.identifiers import DestinationName, TableName
 from schemas.lsn import NOWHERE, Lsn
 from schemas.topics import Topics
-from stores.kafka_log import TopicMissing
+from stores.kafka_errors import TopicMissing
 from tests.support.eventually import eventually
 from tests.support.forked_stage import begun
 from tests.support.mirror import Mirror, mirror
 from tests.support.shared_log import shared_log
 
 LAKE = DestinationName("lake")
+
+
+class Brokers(Protocol):
+    """One, or several."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
 
 
 class Pipeline:
@@ -51,7 +57,7 @@ class Pipeline:
         self,
         name: str,
         postgres: LocalPostgres,
-        kafka: LocalKafka,
+        kafka: Brokers,
         spark: SparkSession | None,
         folder: Path,
         toml: str = "",
