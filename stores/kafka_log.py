@@ -39,6 +39,7 @@ _GRACE_SECONDS = 1.0
 """The client itself gives up a question first, and says why."""
 MEET_SECONDS = 2.0
 _LEADER_SECONDS = 5.0
+_LOOKS = 2
 T = TypeVar("T")
 
 
@@ -203,15 +204,19 @@ class KafkaLog:
     def _offsets(self, topics: Iterable[str], spec: OffsetSpec) -> dict[str, tuple[int, ...]]:
         """Waits out an election; a topic that is not there is told soon.
 
-        The client waits for the leader of a topic that it does not know, or not yet: it is asked anew."""
+        The client waits for the leader of a topic that it does not know, or not yet: it is asked anew. A broker may
+        hear of a new topic a moment after it was made: it is asked more than once."""
         wanted = {TopicPartition(topic, 0): spec for topic in topics}
+        looks = 0
         for attempt in stamina.retry_context(on=BrokerUnreachable, attempts=None, timeout=self._patience, wait_max=1.0):
             with attempt:
                 try:
                     return self._asked_offsets(wanted)
                 except BrokerUnreachable:
-                    for absent in {partition.topic for partition in wanted} - self.topics():
-                        raise TopicMissing(f"Topic {absent} does not exist.") from None
+                    absent = {partition.topic for partition in wanted} - self.topics()
+                    looks += bool(absent)
+                    if absent and looks > _LOOKS:
+                        raise TopicMissing(f"Topic {min(absent)} does not exist.") from None
                     raise
         raise AssertionError("a retry ends with a result or an error")
 
