@@ -63,7 +63,7 @@ def test_capture_copies_and_streams_by_tls_and_scram_with_the_acls_that_the_docs
     log.assert_rows("t")
     pipeline.sql("insert into t values (2, 'streamed')", "alter table t add b int", "update t set b = 1")
 
-    log.assert_rows("t")
+    log.assert_rows("t", "select id, a from t")  # a shape that is followed is not that of the copy
     assert PASSWORD not in pipeline.capture_log()
 
 
@@ -99,6 +99,7 @@ def test_a_change_topic_that_may_not_be_written_ends_capture_and_nothing_is_lost
     secured.allow(pipeline.name, pipeline.change_topic("t"), AclOperation.READ)
 
     captured = capture_by_the_front_door(pipeline, secured)
+    captured.assert_rows("t")
     pipeline.sql("insert into t values (2, 'streamed')")
     told = refusal_of(pipeline)
     secured.allow(pipeline.name, pipeline.change_topic("t"), AclOperation.WRITE)
@@ -125,7 +126,6 @@ def test_topics_that_an_administrator_made_need_no_acl_to_create(pipeline: Pipel
     [
         ({"sasl_password": "another"}, "invalid credentials"),
         ({"ssl_ca_location": "stranger"}, "certificate verify failed"),
-        ({"security_protocol": "SASL_PLAINTEXT"}, "security.protocol"),
         ({"ssl_ca_location": "nowhere.crt"}, "ssl.ca.location"),
     ],
 )
@@ -156,7 +156,6 @@ def test_a_quota_slows_capture_down_and_nothing_else(pipeline: Pipeline, secured
         log.assert_reached()
     log.assert_rows("t")
 
-    assert "or a quota holds this client back" in pipeline.capture_log()
     assert pipeline.capture is not None
     assert pipeline.capture.process.poll() is None
 
