@@ -30,6 +30,7 @@ from stores.kafka_log import KafkaLog
 from stores.schema_topic import SchemaTopic
 
 _TOPIC_SECONDS = 0.2
+_WHERE_ARE_THEY = "Start capture. If it runs: a client sees only topics for which it has the ACL Describe or Read."
 
 log = structlog.get_logger(__name__)
 
@@ -105,7 +106,7 @@ def wait_for_capture(kafka: KafkaLog, topics: Topics, stop: threading.Event) -> 
         if small_topics(topics) <= kafka.topics():
             return True
         if not told:
-            log.info("waiting for capture to create the topics", topic=topics.checkpoints)
+            log.info("waiting for capture to create the topics", topic=topics.checkpoints, solution=_WHERE_ARE_THEY)
             told = True
         stop.wait(_TOPIC_SECONDS)
     return False

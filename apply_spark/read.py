@@ -13,7 +13,9 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from apply_spark.errors import TopicCut
+from apply_spark.java_client import java_settings
 from schemas.connections import KafkaConfig
+from stores.kafka_errors import TopicMissing
 from stores.kafka_log import KafkaLog
 
 
@@ -53,12 +55,21 @@ def raw_records(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[str, Of
 
 def kafka_options(kafka: KafkaConfig) -> dict[str, str]:
     """The client settings as Spark takes them."""
-    return {f"kafka.{name}": str(value) for name, value in kafka.client_settings().items()}
+    return {f"kafka.{name}": value for name, value in java_settings(kafka).items()}
 
 
 def checked(log: KafkaLog, ranges: dict[str, OffsetRange]) -> dict[str, OffsetRange]:
     """The same ranges, if their topics reach so far; else TopicCut."""
-    begins, ends = log.begins(ranges), log.ends(ranges)
+    try:
+        begins, ends = log.begins(ranges), log.ends(ranges)
+    except TopicMissing:
+        for gone in ranges.keys() - log.topics():
+            raise TopicCut(
+                gone,
+                "does not exist any more: somebody deleted it.",
+                solution="Run `penstock resync TABLE`: capture makes it anew. Leave the pipeline's topics to penstock.",
+            ) from None
+        raise
     for topic, wanted in ranges.items():
         begin, end = begins[topic][0], ends[topic][0]
         if begin > wanted.start:

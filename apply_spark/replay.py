@@ -42,7 +42,8 @@ from schemas.identifiers import TableName
 from schemas.lsn import NOWHERE, Lsn
 from schemas.phases import Errored, Ready
 from schemas.topics import Topics
-from stores.kafka_log import Record, TopicMissing
+from stores.kafka_errors import TopicMissing
+from stores.kafka_log import Record
 
 log = structlog.get_logger(__name__)
 

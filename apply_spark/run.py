@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import tempfile
 import threading
 import time
@@ -17,7 +18,6 @@ from pathlib import Path
 
 import structlog
 from py4j.protocol import Py4JNetworkError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -38,13 +38,15 @@ from schemas.errors import LogError, PenstockError
 from schemas.lsn import NOWHERE
 from schemas.phases import Errored, Ready
 from schemas.topics import Topics
-from stores.kafka_log import KafkaLog, Record, Tail, TopicMissing
+from stores.kafka_errors import TopicMissing, not_allowed
+from stores.kafka_log import KafkaLog, Record, Tail
 from stores.small_topics import checkpoints
 
 _WAIT_SECONDS = 0.2
 _POLL_SECONDS = 0.02
 _QUIET_SECONDS = 1.0
 _MOST_RECORDS = 2000
+_DENIED = re.compile(r"Not authorized to access topics: \[([^],]+)")
 
 log = structlog.get_logger(__name__)
 
@@ -233,15 +235,23 @@ def _watch(query: StreamingQuery, handler: _Handler, stop: threading.Event, over
     if isinstance(handler.failure, PenstockError | Py4JNetworkError | ConnectionRefusedError):
         raise handler.failure
     if handler.failure is not None:
-        raise QueryFailed(f"A batch failed with {type(handler.failure).__name__}.") from handler.failure
-    raise _query_error(query.exception())
+        raise _spark_error(
+            handler.failure, f"A batch failed with {type(handler.failure).__name__}."
+        ) from handler.failure
+    ended = query.exception()
+    lines = str(ended).strip().splitlines() or ["no reason given"]
+    raise _spark_error(ended, f"Spark's query ended: {lines[0][:300]}")
 
 
-def _query_error(error: PySparkException | None) -> LogError:
+def _spark_error(error: BaseException | None, reason: str) -> LogError:
+    """The one place where an error of Spark, which may repeat row values, becomes ours."""
     text = str(error)
     if "UnknownTopicOrPartition" in text:
-        return TopicMissing("The checkpoints topic was deleted while apply read it.")
-    return QueryFailed(f"Spark's query ended: {(text.strip().splitlines() or ['no reason given'])[0][:300]}")
+        return TopicMissing("A topic of the pipeline was deleted while apply read it.")
+    denied = _DENIED.search(text)
+    if denied is not None:
+        return not_allowed(f"reading {denied[1]}", denied[1], "Read")
+    return QueryFailed(reason)
 
 
 def _without_copies(kafka: KafkaLog, topics: Topics, first: int, showing: Showing) -> Progress | None:

@@ -15,29 +15,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
-from confluent_kafka import KafkaError, Message
 
+from capture.kafka_wait import KafkaWait
 from schemas.checkpoint import COMPLETES, Checkpoint, Marker, Moved
 from schemas.connections import KafkaConfig
 from schemas.epochs import EpochRule
-from schemas.errors import LogError
 from schemas.failpoints import failpoint
 from schemas.identifiers import Epoch, LogId
 from schemas.lsn import NOWHERE, Lsn
-from stores.kafka_log import BrokerUnreachable, KafkaLog, durable_producer, log_error
+from stores.kafka_errors import BrokerUnreachable, RecordsLost, TopicMissing
+from stores.kafka_log import KafkaLog
+from stores.record_writer import RecordWriter
 from stores.small_topics import checkpoints
 
 _FULL_ENDS_EVERY = 1000
-_SLICE_SECONDS = 0.2
 _SCAN = 1000
 
 log = structlog.get_logger(__name__)
-
-
-class RecordsLost(LogError):
-    """Kafka took records and does not have them: a topic was deleted or made anew while capture wrote to it."""
-
-    solution = "Start capture again: it goes on from its last checkpoint. Leave the pipeline's topics to it."
 
 
 def new_epoch() -> Epoch:
@@ -102,9 +96,8 @@ class CheckpointWriter:
         self._topic = topic
         self._log_id = log_id
         self._epoch = epoch
-        self._producer = durable_producer(
-            kafka, {"linger.ms": 0, "message.timeout.ms": 0, "message.max.bytes": int(kafka.max_record)}
-        )
+        self._records = RecordWriter(kafka, {"message.timeout.ms": 0})  # a broker that is away is waited for
+        self._wait = KafkaWait(kafka)
         self._ends: dict[str, tuple[int, ...]] = {}
         self._written = 0
         self._lock = threading.Lock()
@@ -158,26 +151,18 @@ class CheckpointWriter:
         while True:
             try:
                 return self._log.ends(topics)
-            except BrokerUnreachable:
-                log.warning("waiting for kafka", topics=sorted(topics))
+            except BrokerUnreachable as error:
+                log.warning("waiting for kafka", topics=sorted(topics), error=error.reason, solution=error.solution)
+            except TopicMissing as error:
+                raise RecordsLost(f"A topic was deleted while capture wrote to it: {error.reason}") from error
 
     def _write(self, checkpoint: Checkpoint, key: bytes | None = None) -> None:
-        offsets: list[int] = []
-        failures: list[LogError] = []
-
-        def delivered(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                failures.append(log_error(error, f"a checkpoint on {self._topic}"))
-            else:
-                offsets.append(message.offset() or 0)
-
-        self._producer.produce(self._topic, checkpoint.encode(), key, on_delivery=delivered)
-        while self._producer.flush(_SLICE_SECONDS) > 0:
-            pass
-        if failures:
-            raise failures[0]
+        offset = self._records.write(
+            self._topic, checkpoint.encode(), key, None, lambda: self._wait.look([self._topic], unsent=1)
+        )
+        self._wait.over()
         with self._lock:
-            self._place = LogPlace(offsets[0] + 1, dict(self._ends))
+            self._place = LogPlace(offset + 1, dict(self._ends))
 
 
 def _now() -> int:

@@ -133,12 +133,12 @@ def _without(text: str, dsn: str) -> str:
 
 
 def kafka_findings(kafka: KafkaConfig) -> Iterator[Finding]:
-    with KafkaLog(kafka.model_copy(update={"patience": min(kafka.patience, _KAFKA_PATIENCE)})) as log:
-        try:
+    try:
+        with KafkaLog(kafka.model_copy(update={"patience": min(kafka.patience, _KAFKA_PATIENCE)})) as log:
             count, most = len(log.topics()), log.largest_request()
-        except LogError as error:
-            yield Finding(Severity.PROBLEM, "kafka", error.reason, error.solution, type(error))
-            return
+    except LogError as error:
+        yield Finding(Severity.PROBLEM, "kafka", error.reason, error.solution, type(error))
+        return
     yield Finding(Severity.OK, "kafka", f"{kafka.bootstrap_servers} answers and has {count} topics.")
     if most is not None and most < kafka.max_record:
         yield Finding(

@@ -9,27 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import structlog
 from confluent_kafka import KafkaError, KafkaException
 from pydantic import ByteSize
 
 from capture.errors import RecordTooLarge
+from capture.kafka_wait import KafkaWait
 from capture.transcode.choose import chosen_path
-from capture.transcode.contract import Records
+from capture.transcode.contract import Records, Sender
 from schemas.connections import KafkaConfig
 from schemas.errors import LogError
 from schemas.failpoints import failpoint
 from schemas.pg_types.pg_type import ValueNotCarried
-from stores.kafka_log import MEET_SECONDS, BrokerUnreachable, durable_settings, log_error, settings_told
+from stores.kafka_errors import BrokerUnreachable, log_error, settings_told
+from stores.kafka_log import MEET_SECONDS, durable_settings
 
 _SLICE_SECONDS = 0.002
-_SLICES_BETWEEN_WARNINGS = 5000
 _NO_LIMIT = 2**31 - 1
 """A queue of librdkafka that is full in the middle of a batch would change the order: the bound is ours."""
 _RECORD_BYTES = 200
 """What a record takes in memory beside its value, about."""
-
-log = structlog.get_logger(__name__)
 
 
 class BoundedProducer:
@@ -41,19 +39,10 @@ class BoundedProducer:
         self._alive = alive
         self._memory = int(memory)
         self._sent = 0
-        settings = {
-            **durable_settings(kafka),
-            "enable.gapless.guarantee": True,
-            "compression.type": "lz4",
-            "linger.ms": 20,
-            "batch.size": 1_000_000,
-            "message.max.bytes": int(kafka.max_record) + 1024,
-            "message.timeout.ms": 0,  # a broker that is away is waited for
-            "queue.buffering.max.kbytes": _NO_LIMIT,
-            "queue.buffering.max.messages": 0,
-        }
-        with settings_told():
-            self._sender = chosen_path().sender(settings)
+        self._topics: set[str] = set()
+        """Of what was sent since the last flush."""
+        self._wait = KafkaWait(kafka)
+        self._sender = _made_sender(kafka)
         self._sender.meet(MEET_SECONDS)
 
     def send_batch(self, topic: str, records: Records) -> None:
@@ -64,6 +53,7 @@ class BoundedProducer:
         if self._sent + needed > self._memory:
             self.flush()
         self._sent += needed
+        self._topics.add(topic)
         failpoint("producer.sending", BrokerUnreachable)
         try:
             self._sender.send(topic, records)
@@ -75,16 +65,13 @@ class BoundedProducer:
     def flush(self) -> None:
         """Returns when Kafka has every record that was sent; raises if it refused one."""
         failpoint("producer.flushing", BrokerUnreachable)
-        waited = 0
         while len(self._sender) > 0:
             self._sender.flush(_SLICE_SECONDS)
             self._check()
             self._alive()
-            waited += 1
-            if waited % _SLICES_BETWEEN_WARNINGS == 0:
-                log.warning(
-                    "waiting for kafka", waited_seconds=round(waited * _SLICE_SECONDS), unsent=len(self._sender)
-                )
+            self._wait.look(self._topics, len(self._sender))
+        self._wait.over()
+        self._topics.clear()
         self._sent = 0
         self.poll()
         failpoint("producer.flushed", BrokerUnreachable)
@@ -105,4 +92,20 @@ class BoundedProducer:
     def _refusal(self, error: KafkaError, topic: str, records: Records) -> ValueNotCarried | LogError:
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return RecordTooLarge(max(len(record["value"] or b"") for record in records.dicts), self.largest)
-        return log_error(error, f"sending to {topic}")
+        return log_error(error, f"sending to {topic}", topic=topic)
+
+
+def _made_sender(kafka: KafkaConfig) -> Sender:
+    settings = {
+        **durable_settings(kafka),
+        "enable.gapless.guarantee": True,
+        "compression.type": "lz4",
+        "linger.ms": 20,
+        "batch.size": 1_000_000,
+        "message.max.bytes": int(kafka.max_record) + 1024,
+        "message.timeout.ms": 0,  # a broker that is away is waited for
+        "queue.buffering.max.kbytes": _NO_LIMIT,
+        "queue.buffering.max.messages": 0,
+    }
+    with settings_told():
+        return chosen_path().sender(settings)

@@ -49,7 +49,8 @@ from schemas.identifiers import LogId, TableName, slot_name
 from schemas.lsn import NOWHERE
 from schemas.topics import Topics
 from stores.errors import StoreTaken
-from stores.kafka_log import BrokerUnreachable, KafkaLog, Tail, TopicKind
+from stores.kafka_errors import BrokerUnreachable
+from stores.kafka_log import KafkaLog, Tail, TopicKind
 from stores.schema_registry import RegistryUnreachable, SchemaRegistry
 from stores.schema_topic import SchemaTopic, UnknownSchema
 from stores.small_topics import checkpoints
@@ -59,7 +60,7 @@ from stores.state import CAPTURE
 _PATIENCE_SECONDS = 600.0
 _PAUSE_SECONDS = 0.5
 _DRAIN_SECONDS = 2.0
-_AWAY = (SourceUnreachable, SlotInUse, StoreTaken, RegistryUnreachable)
+_AWAY = (SourceUnreachable, SlotInUse, StoreTaken, RegistryUnreachable, BrokerUnreachable)
 
 log = structlog.get_logger(__name__)
 
@@ -88,7 +89,7 @@ def _open_when_it_can(
     """Waits for a server that is away, or for a walsender that still holds the slot, before it gives up."""
 
     def may_come_back(error: Exception) -> bool:
-        return isinstance(error, (*_AWAY, BrokerUnreachable)) and not stop.is_set()
+        return isinstance(error, _AWAY) and not stop.is_set()
 
     for attempt in stamina.retry_context(on=may_come_back, attempts=None, timeout=_PATIENCE_SECONDS, wait_max=5.0):
         with attempt:
@@ -99,6 +100,9 @@ def _open_when_it_can(
                 return _opened_epoch(config, nursery, store, parts, stop)
             except psycopg.Error as error:
                 raise source_error(error, "opening the stream") from error
+            except _AWAY as error:
+                log.warning("the next epoch waits", error=error.reason, solution=error.solution)
+                raise
     raise AssertionError("a retry ends with a result or an error")
 
 

@@ -23,7 +23,8 @@ from schemas.identifiers import DestinationName, PipelineName, TableName, slot_n
 from schemas.lsn import Lsn
 from schemas.phases import DataSync, Init
 from schemas.topics import Topics
-from stores.kafka_log import KafkaLog, TopicMissing
+from stores.kafka_errors import TopicMissing
+from stores.kafka_log import KafkaLog
 from stores.small_topics import checkpoints, feedbacks
 
 CHECKPOINTS = 1000

@@ -24,7 +24,13 @@ class KafkaConfig(BaseModel, frozen=True, extra="forbid"):
     bootstrap_servers: str = Field(description="Brokers, `host:port`, separated by commas.")
     client: dict[str, str] = Field(
         default={},
-        description="Further settings of librdkafka for every client, such as `security.protocol` or `sasl.password`.",
+        description="Further settings of librdkafka for every client, such as `security.protocol` or `sasl.password`. "
+        "Apply translates those of SASL and TLS for Spark's Java client.",
+        repr=False,
+    )
+    java_client: dict[str, str] = Field(
+        default={},
+        description="Settings of Spark's Java client, by their names there. They go before what is translated.",
         repr=False,
     )
     schema_registry: SecretStr | None = Field(

@@ -7,66 +7,47 @@ and written by capture's producer, never here. Every topic has one partition.
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import stamina
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, OffsetSpec
 
 from schemas.connections import KafkaConfig
-from schemas.errors import ConfigError, LogError, Retry
+from schemas.errors import LogError
 from schemas.failpoints import failpoint
 from schemas.wire import NotOurRecord
+from stores.kafka_errors import (
+    AWAY,
+    DENIED,
+    LEADERLESS,
+    MISSING,
+    STRANGERS,
+    AnswerLost,
+    BrokerUnreachable,
+    NotLetIn,
+    TopicExists,
+    TopicMissing,
+    log_error,
+    settings_told,
+)
 
 T = TypeVar("T")
 
 _POLL_SECONDS = 0.5
+_GRACE_SECONDS = 1.0
+"""The client itself gives up a question first, and says why."""
 MEET_SECONDS = 2.0
 _SEGMENT_MS = 600_000
 _SEGMENTS = 8
 """Kafka deletes and compacts whole segments, and never the newest. By its own settings one lasts a week, and so would
 records whose time is up after an hour, and every feedback."""
-
-
-class BrokerUnreachable(LogError):
-    """No broker answers."""
-
-    retry = Retry.TIMED
-    solution = "Start the broker, or correct `kafka.bootstrap_servers` and the network between."
-
-
-class LeaderMissing(BrokerUnreachable):
-    """A broker answers, but a partition has no leader just now: a restart, or an election."""
-
-
-class AnswerLost(BrokerUnreachable):
-    """The connection broke after a question was asked."""
-
-
-class TopicMissing(LogError):
-    """A topic of the pipeline is not there."""
-
-    solution = (
-        "If it was deleted, run `penstock resync TABLE`; if this is another cluster, correct `kafka.bootstrap_servers`."
-    )
-
-
-class TopicExists(LogError):
-    """A topic that must be new is there already."""
-
-
-class KafkaRefused(LogError):
-    """The broker answered with an error that penstock has no other name for."""
-
-    solution = (
-        "Look at the broker's log; check permissions and quotas of this client, and max.message.bytes of the topics "
-        "against `kafka.max_record`."
-    )
+_LEADER_SECONDS = 5.0
+_LOOKS = 2
 
 
 class TopicKind(enum.Enum):
@@ -96,58 +77,6 @@ class Record(NamedTuple):
             ) from None
 
 
-_AWAY = {
-    KafkaError._TRANSPORT,  # noqa: SLF001 -- confluent-kafka names its local errors so
-    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
-    KafkaError._RESOLVE,  # noqa: SLF001
-    KafkaError._TIMED_OUT,  # noqa: SLF001
-    KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001
-    KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
-}
-_LEADERLESS = {
-    KafkaError.BROKER_NOT_AVAILABLE,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.KAFKA_STORAGE_ERROR,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.OFFSET_NOT_AVAILABLE,
-    KafkaError.REPLICA_NOT_AVAILABLE,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError._NOENT,  # noqa: SLF001 -- "no leaders found": also said of a topic that does not exist
-}
-_MISSING = {
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
-    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
-}
-
-
-def log_error(error: KafkaError, what: str) -> LogError:
-    """The one place where Kafka's error codes become ours."""
-    if error.code() in _AWAY:
-        return BrokerUnreachable(f"No Kafka broker answered while {what} ({error.name()}).")
-    if error.code() in _LEADERLESS:
-        return LeaderMissing(f"A partition has no leader while {what} ({error.name()}).")
-    if error.code() in _MISSING:
-        return TopicMissing(f"A topic does not exist: {what}.")
-    if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
-        return TopicExists(f"A topic exists already: {what}.")
-    return KafkaRefused(f"Kafka refused {what}: {error.str()}.")
-
-
-@contextmanager
-def settings_told() -> Iterator[None]:
-    """What librdkafka says of a setting that it does not take: it names the setting, and may repeat the value."""
-    try:
-        yield
-    except (KafkaException, TypeError, ValueError) as error:
-        known = re.search(r'configuration property:? "([\w.]+)"', str(error))
-        raise ConfigError(
-            f"kafka.client: librdkafka does not take {f'the setting {known[1]}' if known else 'its settings'}.",
-            solution="Correct [kafka.client]; its keys are the settings of librdkafka.",
-        ) from None
-
-
 def durable_producer(config: KafkaConfig, settings: Mapping[str, object]) -> Producer:
     """An idempotent producer that has met its broker: one that has not asks for its id half a second later."""
     with settings_told():
@@ -168,8 +97,11 @@ class KafkaLog:
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
         self._patience = config.patience.total_seconds()
+        self._met = False
+        self._stranger: str | None = None
+        settings: Any = config.client_settings() | {"log_level": 0, "error_cb": self._noticed}
         with settings_told():
-            self._admin = AdminClient(config.client_settings() | {"log_level": 0})
+            self._admin = AdminClient(settings)
         self._consumer: Consumer | None = None
 
     def __enter__(self) -> Self:
@@ -185,21 +117,31 @@ class KafkaLog:
             self._consumer.close()
             self._consumer = None
 
-    def topics(self) -> set[str]:
-        """Every topic of the cluster; also the way to ask whether a broker is there at all."""
+    def cluster(self) -> ClusterMetadata:
+        """Brokers and topics, as far as this client may see them; also the way to ask whether a broker is there."""
+        what = f"asking {self._config.bootstrap_servers} for its topics"
         try:
-            return set(self._admin.list_topics(timeout=self._patience).topics)
+            found = self._admin.list_topics(timeout=self._patience)
         except KafkaException as error:
-            raise log_error(error.args[0], f"asking {self._config.bootstrap_servers} for its topics") from error
+            raise self._known_stranger(log_error(error.args[0], what)) from error
+        self._met = True
+        return found
+
+    def topics(self) -> set[str]:
+        return set(self.cluster().topics)
 
     def largest_request(self) -> int | None:
         """The most bytes that every broker takes at once; None where this client may not ask."""
+        brokers = [ConfigResource(ConfigResource.Type.BROKER, str(broker)) for broker in self.cluster().brokers]
+        told = [self.setting(broker, "socket.request.max.bytes") for broker in brokers]
+        return min((int(size) for size in told if size is not None), default=None)
+
+    def setting(self, resource: ConfigResource, name: str) -> str | None:
+        """Of a broker or a topic; None where this client may not ask."""
+        (asked,) = self._admin.describe_configs([resource], request_timeout=self._patience).values()
         try:
-            brokers = self._admin.list_topics(timeout=self._patience).brokers
-            wanted = [ConfigResource(ConfigResource.Type.BROKER, str(broker)) for broker in brokers]
-            told = self._admin.describe_configs(wanted, request_timeout=self._patience).values()
-            return min(int(each.result(self._patience)["socket.request.max.bytes"].value) for each in told)
-        except KafkaException:
+            return str(self._answer(asked, f"asking for {name}")[name].value)
+        except LogError:
             return None
 
     def create(self, topic: str, kind: TopicKind) -> None:
@@ -210,17 +152,38 @@ class KafkaLog:
         self.ensure_all([topic], kind)
 
     def ensure_all(self, topics: Iterable[str], kind: TopicKind) -> None:
-        """Makes those that are not there: all at once, which takes hardly longer than one."""
-        for topic, future in self._creating(topics, kind).items():
+        """Makes those that are not there: all at once, which takes hardly longer than one.
+
+        Those that are there are not asked for: it takes a right of its own, and one broker, which may be away."""
+        present = self.topics()
+        for topic, future in self._creating([each for each in topics if each not in present], kind).items():
             with suppress(TopicExists):
                 self._made(future, topic)
 
     def _made(self, future: Future[None], topic: str) -> None:
-        try:
-            future.result(self._patience)
-        except KafkaException as error:
-            raise log_error(error.args[0], f"creating the topic {topic}") from error
+        self._answer(future, f"creating the topic {topic}", topic, "Create")
         failpoint("topic.created", BrokerUnreachable)
+
+    def _answer(self, future: Future[T], what: str, topic: str = "", operation: str = "Describe") -> T:
+        try:
+            return future.result(self._patience + _GRACE_SECONDS)
+        except TimeoutError:
+            raise self._known_stranger(BrokerUnreachable(f"No Kafka broker answered while {what}.")) from None
+        except KafkaException as error:
+            found = log_error(error.args[0], what, topic=topic, operation=operation)
+            raise self._known_stranger(found) from error
+
+    def _noticed(self, error: KafkaError) -> None:
+        if error.code() in STRANGERS or ("security.protocol" in error.str() and not self._met):
+            self._stranger = error.str()
+
+    def _known_stranger(self, error: LogError) -> LogError:
+        """The client says beside its answer, which is that nobody answers, why it was not let in."""
+        self._admin.poll(0)
+        if not isinstance(error, BrokerUnreachable) or self._stranger is None:
+            return error
+        told, self._stranger = self._stranger, None
+        return NotLetIn(f"Kafka at {self._config.bootstrap_servers} and this client do not come together: {told}.")
 
     def _creating(self, topics: Iterable[str], kind: TopicKind) -> dict[str, Future[None]]:
         failpoint("topic.creating", BrokerUnreachable)
@@ -238,15 +201,14 @@ class KafkaLog:
             case TopicKind.KEPT:
                 settings |= {"cleanup.policy": "delete", "retention.ms": "-1"}
         wanted = [NewTopic(topic, 1, self._config.replication_factor, config=settings) for topic in topics]
-        return self._admin.create_topics(wanted, operation_timeout=self._patience)
+        if not wanted:
+            return {}
+        return self._admin.create_topics(wanted, operation_timeout=self._patience, request_timeout=self._patience)
 
     def delete(self, topics: Iterable[str]) -> None:
         for topic, future in self._admin.delete_topics(list(topics), operation_timeout=self._patience).items():
-            try:
-                future.result(self._patience)
-            except KafkaException as error:
-                if error.args[0].code() not in _MISSING:
-                    raise log_error(error.args[0], f"deleting the topic {topic}") from error
+            with suppress(TopicMissing):
+                self._answer(future, f"deleting the topic {topic}", topic, "Delete")
 
     def ends(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
         """The offset after the last record of each topic."""
@@ -257,16 +219,21 @@ class KafkaLog:
         return self._offsets(topics, OffsetSpec.earliest())
 
     def _offsets(self, topics: Iterable[str], spec: OffsetSpec) -> dict[str, tuple[int, ...]]:
-        """Waits out an election and a broken connection; a topic that is not there at all is told at once."""
+        """Waits out an election and a broken connection; a topic that is not there is told soon.
+
+        The client waits for the leader of a topic that it does not know, or not yet: it is asked anew. A broker may
+        hear of a new topic a moment after it was made: it is asked more than once."""
         wanted = {TopicPartition(topic, 0): spec for topic in topics}
-        passing = (LeaderMissing, AnswerLost)
-        for attempt in stamina.retry_context(on=passing, attempts=None, timeout=self._patience, wait_max=1.0):
+        looks = 0
+        for attempt in stamina.retry_context(on=BrokerUnreachable, attempts=None, timeout=self._patience, wait_max=1.0):
             with attempt:
                 try:
                     return self._asked_offsets(wanted)
-                except LeaderMissing:
-                    for absent in {partition.topic for partition in wanted} - self.topics():
-                        raise TopicMissing(f"Topic {absent} does not exist.") from None
+                except BrokerUnreachable:
+                    absent = {partition.topic for partition in wanted} - self.topics()
+                    looks += bool(absent)
+                    if absent and looks > _LOOKS:
+                        raise TopicMissing(f"Topic {min(absent)} does not exist.") from None
                     raise
         raise AssertionError("a retry ends with a result or an error")
 
@@ -274,13 +241,12 @@ class KafkaLog:
         if not wanted:
             return {}
         found: dict[str, tuple[int, ...]] = {}
-        for partition, future in self._admin.list_offsets(wanted, request_timeout=self._patience).items():
-            try:
-                told = future.result(self._patience)
-            except KafkaException as error:
-                raise log_error(error.args[0], f"asking for the offsets of {partition.topic}") from error
+        seconds = min(self._patience, _LEADER_SECONDS)
+        for partition, future in self._admin.list_offsets(wanted, request_timeout=seconds).items():
+            what = f"asking for the offsets of {partition.topic}"
+            told = self._answer(future, what, partition.topic)
             if told.offset < 0:  # librdkafka forgets the error of a question whose connection broke
-                raise AnswerLost(f"The connection to Kafka broke while asking for the offsets of {partition.topic}.")
+                raise AnswerLost(f"The connection to Kafka broke while {what}.")
             found[partition.topic] = (told.offset,)
         return found
 
@@ -300,7 +266,7 @@ class KafkaLog:
         while True:
             message = consumer.poll(_POLL_SECONDS)
             error = message.error() if message is not None else None
-            if message is None or (error is not None and error.code() in _AWAY | _LEADERLESS):
+            if message is None or (error is not None and error.code() in AWAY | LEADERLESS):
                 silent += _POLL_SECONDS
                 if silent >= self._patience:
                     raise BrokerUnreachable(f"No Kafka broker answered while reading {topic}.")
@@ -309,7 +275,9 @@ class KafkaLog:
             if error is not None:
                 if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                     return
-                raise log_error(error, f"reading {topic}")
+                if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                    continue  # it is in no group: the client wants the name of one
+                raise log_error(error, f"reading {topic}", topic=topic, operation="Read")
             if _offset(message) >= end:
                 return
             yield _record(message)
@@ -361,8 +329,8 @@ class Tail:
             error = message.error()
             if error is None:
                 yield _record(message)
-            elif error.code() in _MISSING:
-                raise log_error(error, f"reading {self._topic}")
+            elif error.code() in MISSING | DENIED:
+                raise log_error(error, f"reading {self._topic}", topic=self._topic, operation="Read")
 
     def close(self) -> None:
         self._consumer.close()

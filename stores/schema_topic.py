@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
-from confluent_kafka import Producer
 
 from schemas.connections import KafkaConfig
 from schemas.errors import LogError
@@ -21,7 +20,9 @@ from schemas.identifiers import SchemaId, TableId
 from schemas.registered import registered
 from schemas.table import TableSchema
 from schemas.wire import derived_id
-from stores.kafka_log import BrokerUnreachable, KafkaLog, durable_producer
+from stores.kafka_errors import BrokerUnreachable
+from stores.kafka_log import KafkaLog
+from stores.record_writer import RecordWriter
 from stores.schema_registry import SchemaRegistry
 
 log = structlog.get_logger(__name__)
@@ -65,7 +66,7 @@ class SchemaTopic:
         self._registered: dict[str, SchemaId] = {}
         """By content, what was registered by this object."""
         self._read_to = 0
-        self._producer: Producer | None = None
+        self._records: RecordWriter | None = None
 
     def get(self, wanted: SchemaId) -> RegisteredSchema:
         if wanted not in self._known:
@@ -116,10 +117,9 @@ class SchemaTopic:
         self._read_to = end
 
     def _write(self, schema: SchemaId, content: dict[str, Any]) -> None:
-        if self._producer is None:  # kept: to make one takes longer than to write many schemas
-            self._producer = durable_producer(self._config, {"message.max.bytes": int(self._config.max_record)})
+        if self._records is None:  # kept: to make one takes longer than to write many schemas
+            self._records = RecordWriter(self._config, {})
         failpoint("schema.registering", BrokerUnreachable)
-        self._producer.produce(self._topic, key=str(schema), value=json.dumps(content).encode())
-        if self._producer.flush(self._config.patience.total_seconds()) > 0:
-            raise BrokerUnreachable(f"No Kafka broker took a schema on {self._topic}.")
+        patience = self._config.patience.total_seconds()
+        self._records.write(self._topic, json.dumps(content).encode(), str(schema).encode(), patience)
         failpoint("schema.registered", BrokerUnreachable)

@@ -22,7 +22,8 @@ from schemas.identifiers import LogId
 from schemas.patterns import matching
 from schemas.topics import Topics
 from stores.errors import StoreUnreachable
-from stores.kafka_log import BrokerUnreachable, KafkaLog, TopicExists
+from stores.kafka_errors import BrokerUnreachable, TopicExists
+from stores.kafka_log import KafkaLog
 from stores.state import TableCopy
 
 log = structlog.get_logger(__name__)

@@ -27,7 +27,7 @@ from schemas.failpoints import failpoint
 from schemas.identifiers import SchemaId
 from schemas.lsn import Lsn
 from schemas.table import TableSchema
-from stores.kafka_log import BrokerUnreachable
+from stores.kafka_errors import BrokerUnreachable
 from stores.patient_session import PatientSession
 
 _REPORT_SECONDS = 0.5

@@ -21,7 +21,8 @@ from schemas.identifiers import SchemaId, TableName
 from schemas.lsn import Lsn
 from schemas.table import ReplicaIdentity
 from schemas.topics import Topics
-from stores.kafka_log import KafkaLog, TopicMissing
+from stores.kafka_errors import TopicMissing
+from stores.kafka_log import KafkaLog
 from stores.state import FinishedRange, RangeOfCopy, TableCopy
 
 

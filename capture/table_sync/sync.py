@@ -45,7 +45,8 @@ from schemas.lsn import NOWHERE, Lsn, Position
 from schemas.phases import DataSync, Errored
 from schemas.topics import Topics
 from stores.errors import StoreUnreachable
-from stores.kafka_log import BrokerUnreachable, KafkaLog
+from stores.kafka_errors import BrokerUnreachable
+from stores.kafka_log import KafkaLog
 from stores.state import FinishedRange
 
 _LOOK_SECONDS = 0.1

@@ -106,7 +106,7 @@ class LocalKafka:
         if self._process is None:
             self._process = ServerProcess("kafka", self._data_dir)
         try:
-            cluster_id = _prepare(self._process.directory)
+            cluster_id = self._prepared(self._process.directory)
             self._start_on_ports(self._process, cluster_id)
         except BaseException:
             # The first start leaves nothing behind; a failed restart leaves the data for the next try.
@@ -140,7 +140,7 @@ class LocalKafka:
                 port, controller_port = remembered or _two_free_ports()
                 self._ports = ports = port, controller_port
                 remembered = []
-            _write_configuration(directory, *ports, self._behind)
+            _write_configuration(directory, self._settings(directory, *ports))
             process.start(self._command(directory))
             if self._becomes_ready(process, cluster_id):
                 remember_ports(directory, *ports)
@@ -152,6 +152,14 @@ class LocalKafka:
             f"Kafka did not start: {last_lines(directory / 'server.log')} {last_lines(directory / 'console.log')}",
             solution="Do what its last lines ask for; if they name a lock, another broker uses the folder.",
         )
+
+    def _prepared(self, directory: Path) -> str:
+        """Makes the folder ready; the cluster id that it has."""
+        return _prepare(directory)
+
+    def _settings(self, directory: Path, port: int, controller_port: int) -> dict[str, str]:
+        """What its `server.properties` says."""
+        return _settings(directory, port, controller_port, self._behind)
 
     def _command(self, directory: Path) -> ServerCommand:
         throw_away = self._data_dir is None
@@ -272,7 +280,7 @@ def _template() -> Path:
         if unfinished is not None:
             scratch = unfinished.parent / "format"
             scratch.mkdir()
-            _write_configuration(scratch, 1, 2, {})
+            _write_configuration(scratch, _settings(scratch, 1, 2, {}))
             done = subprocess.run(
                 [
                     *_java("-Xmx128m"),
@@ -294,9 +302,9 @@ def _template() -> Path:
     return target
 
 
-def _write_configuration(directory: Path, port: int, controller_port: int, behind: Mapping[int, int]) -> None:
+def _settings(directory: Path, port: int, controller_port: int, behind: Mapping[int, int]) -> dict[str, str]:
     names = {f"BEHIND{listened}": (listened, told) for listened, told in behind.items()} | {"PLAINTEXT": (port, port)}
-    settings = {
+    return {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
@@ -330,6 +338,9 @@ def _write_configuration(directory: Path, port: int, controller_port: int, behin
         # The default is 128 MB of heap, taken at the start.
         "log.cleaner.dedupe.buffer.size": str(4 * 1024**2),
     }
+
+
+def _write_configuration(directory: Path, settings: Mapping[str, str]) -> None:
     lines = [f"{name}={value}" for name, value in settings.items()]
     (directory / "server.properties").write_text("\n".join(lines) + "\n")
     (directory / "log4j2.properties").write_text(f"""\

@@ -10,12 +10,18 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
+from console.control import send_command
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
+from console.waiting import Held
+from schemas.control import Resync
+from schemas.identifiers import TableName
+from schemas.phases import Errored
 from tests.conftest import MakePipeline
 from tests.support.command import penstock
 from tests.support.eventually import eventually
 from tests.support.pipeline import Pipeline
+from tests.support.retention import expire
 
 
 def assert_refused(done: subprocess.CompletedProcess[str], *parts: str) -> None:
@@ -113,35 +119,43 @@ def test_an_unknown_option_of_a_destination_is_refused_with_a_suggestion(make_pi
     assert_refused(penstock("apply", "-c", file), "lock_timout", "did you mean lock_timeout?")
 
 
-def test_a_topic_deleted_under_apply_stops_it_and_a_restart_heals_the_table(
+def test_a_topic_that_is_deleted_or_cut_holds_its_table_alone_and_a_copy_heals_it(
     make_pipeline: MakePipeline, kafka: LocalKafka
 ) -> None:
     pipeline = make_pipeline()
-    pipeline.sql("create table a (id int primary key)", "create table b (id int primary key)")
+    tables = ("deleted", "cut", "other")
+    pipeline.sql(*(f"create table {table} (id int primary key)" for table in tables))
     pipeline.publish()
-    pipeline.start_capture()
-    pipeline.start_apply_process()
-    pipeline.sql("insert into a values (1)", "insert into b values (1)")
-    pipeline.assert_equal("a", "b")
-    assert pipeline.apply is not None
-    generation = pipeline.generation("a")
-    pipeline.pause(pipeline.apply)
-    pipeline.sql("insert into a values (2)")
+    pipeline.start()
+    pipeline.sql(*(f"insert into {table} values (1)" for table in tables))
+    pipeline.assert_equal(*tables)
+    pipeline.stop_apply()
+    pipeline.sql(*(f"insert into {table} values (2)" for table in tables))
     committed = pipeline.wal_lsn()
-    eventually(lambda: pipeline.checkpoint_lsn() >= committed, what="a checkpoint past the insert")
+    eventually(lambda: pipeline.checkpoint_lsn() >= committed, what="a checkpoint past the inserts")
 
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.delete_topics([pipeline.change_topic("a")])[pipeline.change_topic("a")].result()
-    pipeline.resume(pipeline.apply)
-
-    assert pipeline.apply.process.wait(60) == 1
-    failure = pipeline.apply.failure()
-    assert pipeline.change_topic("a") in failure.reason
-    assert "penstock resync" in failure.solution
-    pipeline.kill_capture()
-    pipeline.sql("insert into a values (3)", "insert into b values (3)")
-    pipeline.start_capture()
-    eventually(lambda: pipeline.has_topic(pipeline.change_topic("a")), what="capture to make the topic anew")
+    topic = pipeline.change_topic("deleted")
+    AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).delete_topics([topic])[topic].result()
+    expire(pipeline.config(), pipeline.change_topic("cut"), 2)
     pipeline.start_apply()
-    eventually(lambda: pipeline.generation("a") > generation, what="a new copy of the table")
-    pipeline.assert_equal("a", "b")
+    pipeline.settle(*tables, held=Held.PASSED_OVER)
+
+    for table, reason in (("deleted", "does not exist any more"), ("cut", "its time is up")):
+        phase = held(pipeline, table)
+        assert pipeline.change_topic(table) in phase.reason
+        assert reason in phase.reason
+        assert "penstock resync" in phase.solution
+    assert pipeline.lake("select id from public.other order by id") == [(1,), (2,)]
+    pipeline.kill_capture()
+    pipeline.sql(*(f"insert into {table} values (3)" for table in tables))
+    pipeline.start_capture()  # which makes the topic that it misses, and copies the table
+    send_command(pipeline.config(), Resync(TableName("public", "cut")))
+    eventually(lambda: all(pipeline.known_phase(table) == "Ready" for table in tables), what="new copies")
+    pipeline.assert_equal(*tables)
+
+
+def held(pipeline: Pipeline, table: str) -> Errored:
+    report = pipeline.report(table)
+    assert report is not None
+    assert isinstance(report.phase, Errored)
+    return report.phase

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from capture.checkpoints import CheckpointWriter, RecordsLost, last_accepted
+from capture.checkpoints import CheckpointWriter, last_accepted
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
 from schemas.checkpoint import Moved
 from schemas.connections import KafkaConfig
 from schemas.identifiers import Epoch, LogId, SchemaId
 from schemas.lsn import Lsn
+from stores.kafka_errors import RecordsLost
 from stores.kafka_log import KafkaLog, TopicKind, durable_producer
 from tests.support.eventually import eventually
 from tests.support.pipeline import Pipeline
@@ -79,7 +80,9 @@ def test_a_change_that_the_broker_refuses_ends_capture_before_the_next_checkpoin
 
         assert pipeline.capture is not None
         assert pipeline.capture.process.wait(60) == 1
-        assert "Kafka refused" in pipeline.capture.failure().reason
+        failure = pipeline.capture.failure()
+        assert f"topic {topic} takes no batch of that size" in failure.reason
+        assert f"Raise max.message.bytes of topic {topic}" in failure.solution
         assert pipeline.checkpoint_lsn() <= before_commit
         assert pipeline.records(topic) == 1
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from schemas.identifiers import Epoch
-from stores.kafka_log import Record, TopicExists, TopicKind, TopicMissing
+from stores.kafka_errors import TopicExists, TopicMissing
+from stores.kafka_log import Record, TopicKind
 
 
 class Change(NamedTuple):

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
 from schemas.checkpoint import CopyFinished, CopyStarted, Marker, TableRemoved
 from schemas.envelope import avro_name
@@ -17,11 +16,12 @@ from schemas.identifiers import SchemaId, TableName
 from schemas.lsn import Lsn
 from schemas.table import TableSchema
 from schemas.topics import Topics
-from stores.kafka_log import KafkaLog, TopicMissing
+from stores.kafka_errors import TopicMissing
+from stores.kafka_log import KafkaLog
 from stores.schema_topic import SchemaTopic
 from tests.support.envelopes import Envelopes
 from tests.support.eventually import eventually
-from tests.support.pipeline import Pipeline
+from tests.support.pipeline import Brokers, Pipeline
 from tests.support.shared_log import shared_log
 
 Row: TypeAlias = dict[str, Any]
@@ -170,7 +170,7 @@ def _folded(changes: list[_Change], *, upserts: bool) -> list[Row]:
     return rows
 
 
-def captures(stack: ExitStack, postgres: LocalPostgres, kafka: LocalKafka, folder: Path) -> MakeCaptured:
+def captures(stack: ExitStack, postgres: LocalPostgres, kafka: Brokers, folder: Path) -> MakeCaptured:
     """Statements and the tail of `create publication`, if the test makes one, in; a running capture out.
 
     `source`: further lines of that section; `toml`: further sections. `stack` ends what was started."""

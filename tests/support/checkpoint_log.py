@@ -9,7 +9,8 @@ from schemas.checkpoint import Checkpoint
 from schemas.epochs import EpochRule
 from schemas.identifiers import Epoch
 from schemas.lsn import Lsn
-from stores.kafka_log import KafkaLog, TopicMissing
+from stores.kafka_errors import TopicMissing
+from stores.kafka_log import KafkaLog
 
 
 class CheckpointLog:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import duckdb
 import psycopg
@@ -25,7 +25,6 @@ from console.config import Config, load
 from console.demo.proof import prove
 from console.environment import PREFIX
 from console.errors import StageFailed
-from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
 from console.local_stack.spark import spark_runtime
 from console.pipeline_state import read_feedback
@@ -37,7 +36,7 @@ from schemas.feedback import Feedback, TableReport
 from schemas.identifiers import DestinationName, PipelineName, TableName
 from schemas.lsn import NOWHERE, Lsn
 from schemas.topics import Topics
-from stores.kafka_log import TopicMissing
+from stores.kafka_errors import TopicMissing
 from tests.support.checkpoint_log import CheckpointLog
 from tests.support.eventually import eventually
 from tests.support.forked_stage import begun
@@ -47,6 +46,13 @@ from tests.support.shared_log import shared_log
 LAKE = DestinationName("lake")
 
 
+class Brokers(Protocol):
+    """One, or several."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+
 class Pipeline:
     """`with` ends whatever a test left running."""
 
@@ -54,7 +60,7 @@ class Pipeline:
         self,
         name: str,
         postgres: LocalPostgres,
-        kafka: LocalKafka,
+        kafka: Brokers,
         spark: SparkSession | None,
         folder: Path,
         toml: str = "",

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from capture.checkpoints import RecordsLost, check_growth
+from capture.checkpoints import check_growth
 from schemas.checkpoint import Moved
 from schemas.identifiers import SchemaId
+from stores.kafka_errors import RecordsLost
 
 
 def moved(topic: str, schema: int, rows: int) -> Moved:
