@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from typing import Annotated, TypeAlias
 
-from pydantic import BaseModel, ByteSize, Field, SecretStr, field_validator
+from pydantic import AfterValidator, BaseModel, ByteSize, Field, SecretStr
 
 _ADDRESS = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
+
+
+def _registry(address: SecretStr) -> SecretStr:
+    if _ADDRESS.fullmatch(address.get_secret_value()) is None:
+        raise ValueError("not the address of a schema registry: it begins with http:// or https:// and a host")
+    return address
+
+
+RegistryAddress: TypeAlias = Annotated[SecretStr, AfterValidator(_registry)]
 
 
 class KafkaConfig(BaseModel, frozen=True, extra="forbid"):
@@ -19,7 +29,7 @@ class KafkaConfig(BaseModel, frozen=True, extra="forbid"):
         description="Further settings of librdkafka for every client, such as `security.protocol` or `sasl.password`.",
         repr=False,
     )
-    schema_registry: SecretStr | None = Field(
+    schema_registry: RegistryAddress | None = Field(
         default=None,
         description="A registry with Confluent's API, `https://USER:PASSWORD@HOST:PORT/PATH`, for readers other than "
         "penstock: records then carry the ids that it allots. Left out: ids of penstock's own, on its schema topic.",
@@ -35,13 +45,6 @@ class KafkaConfig(BaseModel, frozen=True, extra="forbid"):
         default=timedelta(seconds=60),
         description="How long a question to the broker may take. Capture waits longer, with its slot kept alive.",
     )
-
-    @field_validator("schema_registry")
-    @classmethod
-    def _is_an_address(cls, address: SecretStr | None) -> SecretStr | None:
-        if address is not None and _ADDRESS.fullmatch(address.get_secret_value()) is None:
-            raise ValueError("not the address of a schema registry: it begins with http:// or https:// and a host")
-        return address
 
     def client_settings(self) -> dict[str, str | int | float | bool]:
         return {"bootstrap.servers": self.bootstrap_servers, **self.client}
