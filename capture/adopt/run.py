@@ -173,7 +173,7 @@ class Adoption:
                 solution="Give the pipeline another name than the connector's `topic.prefix`.",
             )
         partitions = self._partitions(topic)
-        if partitions != 1:
+        if partitions > 1:
             raise NotAdopted(
                 f"Topic {topic} has {partitions} partitions, so nobody knows the order of its records.",
                 solution="Have the connector write to topics of one partition (`topic.creation.default.partitions`).",

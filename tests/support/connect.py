@@ -42,6 +42,7 @@ def avro_converter(registry: str) -> dict[str, str]:
         "converter.apicurio.registry.url": own,
         "converter.apicurio.registry.as-confluent": "true",
         "converter.apicurio.registry.use-id": "contentId",
+        "converter.apicurio.registry.auto-register": "true",
     }
     return {f"{side}.{name}": value for side in ("key", "value") for name, value in settings.items()}
 
