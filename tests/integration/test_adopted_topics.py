@@ -111,6 +111,7 @@ def adopted(make_shared_pipeline: MakePipeline, kafka: LocalKafka, registry: str
     pipeline.file.write_text(re.sub(r"\[source\].*\[kafka\]", section, pipeline.file.read_text(), flags=re.DOTALL))
     with connect(kafka, connector(pipeline, prefix, registry), plugins=SOURCES) as worker:
         here = Adopted(pipeline, worker, f"{prefix}.public.t")
+        eventually(lambda: pipeline.records(here.topic), seconds=240, what="Debezium's copy of the table")
         here.start()
         pipeline.start_apply()
         eventually(pipeline.lake_path.exists, what="a table")
