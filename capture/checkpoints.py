@@ -13,6 +13,7 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import structlog
 
@@ -27,6 +28,9 @@ from stores.kafka_errors import BrokerUnreachable, RecordsLost, TopicMissing
 from stores.kafka_log import KafkaLog
 from stores.record_writer import RecordWriter
 from stores.small_topics import checkpoints
+
+Ends: TypeAlias = Mapping[str, tuple[int, ...]]
+"""An offset for each partition of a topic."""
 
 _FULL_ENDS_EVERY = 1000
 _SCAN = 1000
@@ -60,9 +64,7 @@ def last_accepted(log: KafkaLog, topic: str) -> tuple[int, Checkpoint] | None:
     return accepted[-1] if accepted else None
 
 
-def check_growth(
-    before: Mapping[str, tuple[int, ...]], now: Mapping[str, tuple[int, ...]], moved: tuple[Moved, ...]
-) -> None:
+def check_growth(before: Ends, now: Ends, moved: tuple[Moved, ...]) -> None:
     """A checkpoint never covers a hole: each topic is longer by the rows that were sent, at least."""
     sent = Counter[str]()
     for each in moved:
@@ -78,7 +80,7 @@ class LogPlace:
     """Where the log stood at a checkpoint: the next offset on the checkpoints topic, and the ends it knew."""
 
     next_offset: int
-    ends: Mapping[str, tuple[int, ...]]
+    ends: Ends
 
 
 class CheckpointWriter:
@@ -111,10 +113,12 @@ class CheckpointWriter:
         with self._lock:
             return self._place
 
-    def open(self, lsn: Lsn, topics: set[str], commit_ts: int, control: int) -> None:
-        """Ends all epochs before this one. What they left above their last checkpoint is in nobody's window."""
+    def open(self, lsn: Lsn, topics: set[str], commit_ts: int, control: int, read: Ends | None = None) -> None:
+        """Ends all epochs before this one. What they left above their last checkpoint is in nobody's window.
+
+        `read`: how far topics of others were read for what lies before `lsn`; told beside the ends of ours."""
         self.lsn, self.commit_ts = lsn, commit_ts
-        self._ends = self._measure(topics)
+        self._ends = {**self._measure(topics), **(read or {})}
         failpoint("checkpoint.opening", BrokerUnreachable)
         self._write(Checkpoint(self._log_id, self._epoch, True, lsn, lsn, commit_ts, _now(), (), self._ends, control))
         failpoint("checkpoint.opened", BrokerUnreachable)
@@ -128,11 +132,13 @@ class CheckpointWriter:
         markers: tuple[Marker, ...],
         *,
         completes: bool = False,
+        read: Ends | None = None,
     ) -> None:
-        """Closes the window [last lsn, lsn). The producer's flush has returned before."""
+        """Closes the window [last lsn, lsn). The producer's flush has returned before. `read`: as for `open`."""
         assert lsn >= self.lsn, "a checkpoint never goes back"  # noqa: S101 -- an invariant of the protocol
         ends = self._measure({each.topic for each in moved})
         check_growth(self._ends, ends, moved)
+        ends |= read or {}
         self._ends |= ends
         self._written += 1
         if self._written % _FULL_ENDS_EVERY == 0:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pydantic import BaseModel, ByteSize, Field, SecretStr
 
 from schemas.acknowledge import AcknowledgeConfig
-from schemas.connections import KafkaConfig
+from schemas.connections import KafkaConfig, RegistryAddress
 from schemas.identifiers import DestinationName, PipelineName, PublicationName
 
 
@@ -167,3 +167,44 @@ class CaptureConfig(BaseModel, frozen=True, extra="forbid"):
         default=(), description="Whose feedback the policies `destinations` and `bounded` wait for."
     )
     state_path: str = Field(description="The SQLite file of capture's store.")
+
+
+class MissingBeginning(enum.Enum):
+    """What to do with a topic whose first records are gone."""
+
+    REFUSE = "refuse"
+    ACCEPT = "accept"
+
+
+class AdoptSection(BaseModel, frozen=True, extra="forbid"):
+    """Topics that Debezium writes, for `penstock adopt`."""
+
+    topics: tuple[str, ...] = Field(
+        min_length=1,
+        description="Patterns of the topics of tables, with `*` and `?`: `shop.public.*`; `!` before one takes topics "
+        "away.",
+    )
+    schema_registry: RegistryAddress = Field(
+        description="The registry that the connector's converter uses, by Confluent's API, "
+        "`https://USER:PASSWORD@HOST:PORT/PATH`."
+    )
+    unavailable_value: str = Field(
+        default="__debezium_unavailable_value",
+        description="The connector's `unavailable.value.placeholder`: what it writes for a TOASTed value that an "
+        "update did not touch.",
+    )
+    missing_beginning: MissingBeginning = Field(
+        default=MissingBeginning.REFUSE,
+        description="What to do with a topic whose first records are gone, so that rows are missing that did not "
+        "change since. `refuse`: its table is left out. `accept`: it is read from where it begins, and misses rows "
+        "until the connector sends them once more.",
+    )
+
+
+class AdoptConfig(BaseModel, frozen=True, extra="forbid"):
+    """All that adopt knows of the outside; built by the console from penstock.toml."""
+
+    pipeline: PipelineName
+    kafka: KafkaConfig
+    adopt: AdoptSection
+    tuning: CaptureTuning = CaptureTuning()

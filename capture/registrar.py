@@ -35,6 +35,10 @@ class Registrar:
         self._log.create(topic, TopicKind.RECORDS)
         return topic
 
+    def ensure_copy_topic(self, table: TableName, generation: Lsn) -> None:
+        """Of a copy without rows, to which nobody writes."""
+        self._log.ensure(self._topics.copy(table, generation), TopicKind.RECORDS)
+
     def schema_ids(self, table: TableSchema) -> tuple[SchemaId, SchemaId | None]:
         """Under the subjects that every reader of the change topic expects."""
         topic = self._topics.changes(table.name)

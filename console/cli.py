@@ -36,7 +36,7 @@ class _Verbs(TyperGroup):
 
 
 _VERBS = (
-    *("demo", "run", "capture", "apply", "replay", "status", "doctor", "wait"),
+    *("demo", "run", "capture", "adopt", "apply", "replay", "status", "doctor", "wait"),
     *("rollback", "pause", "resume", "skip", "resync", "acknowledge", "setup_source"),
 )
 

@@ -19,7 +19,15 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from apply_spark.config import ApplyConfig, ApplyTuning, DestinationConfig, Ends, FilledBy, SparkRuntime
-from capture.config import CaptureConfig, CaptureTuning, CopiesConfig, CopyMode, SourceConfig
+from capture.config import (
+    AdoptConfig,
+    AdoptSection,
+    CaptureConfig,
+    CaptureTuning,
+    CopiesConfig,
+    CopyMode,
+    SourceConfig,
+)
 from console.embedded_broker import running_broker
 from console.environment import Variable, overrides
 from schemas.acknowledge import AcknowledgeConfig
@@ -82,7 +90,8 @@ class PenstockToml(BaseModel, frozen=True, extra="forbid"):
     """The file, section by section."""
 
     pipeline: PipelineSection
-    source: SourceConfig
+    source: SourceConfig | None = Field(default=None, description="Needed, unless there is `[adopt]` in its place.")
+    adopt: AdoptSection | None = Field(default=None, description="In the place of `[source]`.")
     kafka: KafkaConfig | None = Field(
         default=None, description="Leave the section out: `penstock run` then starts an embedded broker."
     )
@@ -112,6 +121,12 @@ class Config:
 
     @property
     def source(self) -> SourceConfig:
+        if self.settings.source is None:
+            raise ConfigError(
+                f"{self.path} has no [source]: its topics are adopted from Debezium.",
+                solution="Run `penstock adopt` and `penstock apply`, or `penstock run` for both; what asks Postgres "
+                "itself needs a pipeline with a [source].",
+            )
         return self.settings.source
 
     @property
@@ -158,6 +173,16 @@ class Config:
             tuning=self.settings.capture,
             destinations=self.live_destinations,
             state_path=str(self.path.parent / state),
+        )
+
+    def adopt_config(self) -> AdoptConfig:
+        if self.settings.adopt is None:
+            raise ConfigError(
+                f"{self.path} has no [adopt].",
+                solution="Run `penstock capture`; or give [adopt], with topics and schema_registry, for [source].",
+            )
+        return AdoptConfig(
+            pipeline=self.pipeline, kafka=self.kafka, adopt=self.settings.adopt, tuning=self.settings.capture
         )
 
     def apply_config(self, name: DestinationName, runtime: SparkRuntime) -> ApplyConfig:
@@ -225,6 +250,7 @@ def _loaded(path: Path, environment: Mapping[str, str]) -> Config:
         settings = PenstockToml.model_validate(with_durations(changed.data, PenstockToml))
     except ValidationError as error:
         mistakes += _named(explain(error, PenstockToml, ""), changed.variables)
+    mistakes += _sources(changed.data)
     mistakes += _unknown_types(changed.data.get("destinations"))
     if mistakes or settings is None:
         raise ConfigError(_reason(path, mistakes), solution=_solution(path, mistakes))
@@ -260,6 +286,13 @@ def _named(lines: list[str], variables: tuple[Variable, ...]) -> list[str]:
         causes = [each.name for each in variables if re.search(rf"(?<![\w.]){re.escape(each.key)}(?![\w.])", line)]
         named.append(f"{line} (set by {causes[0]})" if causes else line)
     return named
+
+
+def _sources(data: Mapping[str, Any]) -> list[str]:
+    given = [section for section in ("source", "adopt") if section in data]
+    if not given:
+        return ["missing key source"]
+    return ["source, adopt: one pipeline has one of them"] if len(given) > 1 else []
 
 
 def _unknown_types(destinations: object) -> list[str]:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from typing import Annotated, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ByteSize, Field, SecretStr, field_validator
+from pydantic import AfterValidator, BaseModel, ByteSize, Field, SecretStr
 
 _ADDRESS = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
+
+
+def _registry(address: SecretStr) -> SecretStr:
+    if not _is_address(address.get_secret_value()):
+        raise ValueError("not the address of a schema registry: it begins with http:// or https:// and a host")
+    return address
 
 
 def _is_address(text: str) -> bool:
@@ -16,6 +23,9 @@ def _is_address(text: str) -> bool:
         return urlsplit(text).port != 0 and _ADDRESS.fullmatch(text) is not None
     except ValueError:
         return False
+
+
+RegistryAddress: TypeAlias = Annotated[SecretStr, AfterValidator(_registry)]
 
 
 class KafkaConfig(BaseModel, frozen=True, extra="forbid"):
@@ -33,7 +43,7 @@ class KafkaConfig(BaseModel, frozen=True, extra="forbid"):
         description="Settings of Spark's Java client, by their names there. They go before what is translated.",
         repr=False,
     )
-    schema_registry: SecretStr | None = Field(
+    schema_registry: RegistryAddress | None = Field(
         default=None,
         description="A registry with Confluent's API, `https://USER:PASSWORD@HOST:PORT/PATH`, for readers other than "
         "penstock: records then carry the ids that it allots. Left out: ids of penstock's own, on its schema topic.",
@@ -58,13 +68,6 @@ class KafkaConfig(BaseModel, frozen=True, extra="forbid"):
         le=timedelta(days=1),
         description="How long a question to the broker may take. Capture waits longer, with its slot kept alive.",
     )
-
-    @field_validator("schema_registry")
-    @classmethod
-    def _is_an_address(cls, address: SecretStr | None) -> SecretStr | None:
-        if address is not None and not _is_address(address.get_secret_value()):
-            raise ValueError("not the address of a schema registry: it begins with http:// or https:// and a host")
-        return address
 
     def client_settings(self) -> dict[str, str | int | float | bool]:
         return {"bootstrap.servers": self.bootstrap_servers, **self.client}

@@ -1,7 +1,7 @@
 """A schema registry with Confluent's REST API (Confluent, Karapace, Apicurio under `/apis/ccompat/v7`).
 
 Schemas in, the ids that it allots out, for readers that ask there instead of on the schema topic. Capture alone asks
-it, and only for shapes that it has not met since its start.
+it, and only for shapes that it has not met since its start; adopt asks for what Debezium registered.
 """
 
 from __future__ import annotations
@@ -70,6 +70,14 @@ class SchemaRegistry:
         if not isinstance(found, int) or not 0 <= found <= _LARGEST_ID:
             raise RegistryRefused(f"The schema registry at {self.address} gave subject {subject} no id of 31 bits.")
         return SchemaId(found)
+
+    def schema(self, wanted: SchemaId) -> Any:  # noqa: ANN401 -- Avro is JSON
+        """A schema that somebody registered."""
+        answer = self._asked(f"/schemas/ids/{wanted}", f"schema {wanted}")
+        try:
+            return json.loads(answer["schema"])
+        except (KeyError, TypeError, ValueError):
+            raise RegistryRefused(f"The schema registry at {self.address} gave no Avro for schema {wanted}.") from None
 
     def compatibility(self) -> str:
         """The rule for new versions where a subject has none of its own; also the way to ask whether it is there."""

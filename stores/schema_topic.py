@@ -70,7 +70,7 @@ class SchemaTopic:
 
     def get(self, wanted: SchemaId) -> RegisteredSchema:
         if wanted not in self._known:
-            self._refresh()
+            self.refresh()
         try:
             return self._known[wanted]
         except KeyError:
@@ -95,7 +95,7 @@ class SchemaTopic:
 
     def _write_where_new(self, schema: RegisteredSchema, content: dict[str, Any]) -> None:
         if schema.id not in self._known:
-            self._refresh()
+            self.refresh()
         known = self._known.get(schema.id)
         if known is None:
             self._write(schema.id, content)
@@ -103,7 +103,8 @@ class SchemaTopic:
         elif known != schema:
             raise LogError(f"Two schemas share the id {schema.id}.", solution=_SHARED)
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
+        """Takes in what is on the topic by now."""
         end = self._log.ends([self._topic])[self._topic][0]
         for record in self._log.read(self._topic, self._read_to, end):
             if record.key is None or record.value is None:

@@ -24,7 +24,7 @@ from schemas.envelope import CONNECTOR, VERSION, Op, avro_name, envelope_schema,
 from schemas.errors import MalformedMessage
 from schemas.identifiers import Epoch, PipelineName, SchemaId, TableId
 from schemas.lsn import Lsn
-from schemas.table import TableSchema
+from schemas.table import Column, TableSchema
 from schemas.wire import header
 
 Record: TypeAlias = tuple[bytes | None, bytes]
@@ -63,6 +63,7 @@ class Transcoder:
         ids: tuple[SchemaId, SchemaId | None],
         epoch: Epoch,
         now_ns: Callable[[], int] = time.time_ns,
+        conversions: Callable[[Column], Conversion] = conversion,
     ) -> None:
         value_id, key_id = ids
         self.table = table
@@ -72,7 +73,7 @@ class Transcoder:
         self._schema = fastavro.parse_schema(envelope)
         self._row_name = f"{envelope['namespace']}.Value"
         self._now_ns = now_ns
-        self._fields = [(avro_name(column.name), column.name, conversion(column)) for column in table.columns]
+        self._fields = [(avro_name(column.name), column.name, conversions(column)) for column in table.columns]
         self._key_columns = [index for index, column in enumerate(table.columns) if column.key]
         self._key_schema = fastavro.parse_schema(key_schema(pipeline, table))
         self._key_header = header(key_id) if key_id is not None else None

@@ -29,6 +29,8 @@ def resync(
 
 def _published(pipeline: Config, text: str) -> TableName:
     wanted = table_named(text)
+    if pipeline.settings.adopt is not None:
+        return wanted  # adopt knows its tables
     with connect(pipeline.source) as connection:
         known = published_names(connection, pipeline.source.publication)
     if wanted not in known:

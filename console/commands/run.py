@@ -38,7 +38,8 @@ def run(*, config: ConfigFile = DEFAULT_FILE) -> None:
 
 
 def start_stages(stages: Stages, pipeline: Config) -> None:
-    """Capture and one apply for each destination, each as it would be started on a host of its own."""
-    stages.start("capture", ["capture", "--config", str(pipeline.path)])
+    """Capture, or adopt, and one apply for each destination, each as it would be started on a host of its own."""
+    first = "capture" if pipeline.settings.adopt is None else "adopt"
+    stages.start(first, [first, "--config", str(pipeline.path)])
     for name in pipeline.live_destinations:
         stages.start(f"apply {name}", ["apply", "--config", str(pipeline.path), "--destination", name])

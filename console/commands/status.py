@@ -41,7 +41,9 @@ def status(
 
 
 def _source(pipeline: Config, said: LogState) -> SourceState | None:
-    """The source, or None where it does not answer: what Kafka knows is shown all the same."""
+    """The source, or None where it does not answer or is Debezium's: what Kafka knows is shown all the same."""
+    if pipeline.settings.adopt is not None:
+        return None
     try:
         with connect(pipeline.source) as connection:
             return read_source(connection, pipeline, said.copying)

@@ -55,8 +55,8 @@ class Artifact:
 def jars(group: str) -> list[Path]:
     """Every jar of a group, downloaded where needed; the SHA-256 of each is checked at every call.
 
-    Groups: kafka-broker, spark-kafka-avro, delta, iceberg, jdbc; for tests alone apicurio, kafka-connect and
-    connect-plugins. For Postgres see `postgres_jar`."""
+    Groups: kafka-broker, spark-kafka-avro, delta, iceberg, jdbc; for tests alone apicurio, kafka-connect,
+    connect-plugins and connect-source-plugins. For Postgres see `postgres_jar`."""
     if group.startswith("postgres-"):
         raise ValueError(f"{group} holds one jar a version: call postgres_jar(version)")
     return _fetched(group, _pinned(group))

@@ -10,9 +10,8 @@ import pytest
 
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
-from console.local_stack.processes import ServerProcess
 from tests.support.captured import MakeCaptured
-from tests.support.connect import avro_converter, connect
+from tests.support.connect import Worker, avro_converter, connect
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.further
@@ -92,7 +91,7 @@ def test_a_jdbc_sink_has_the_rows_of_the_source_unwrapped_and_as_they_are(
         assert sink.execute(f"select {COLUMNS} from {table} order by id").fetchall() == expected
 
 
-def _has_the_last_row(sink: psycopg.Connection, table: str, worker: ServerProcess) -> bool:
+def _has_the_last_row(sink: psycopg.Connection, table: str, worker: Worker) -> bool:
     assert worker.running(), "Connect has ended"
     try:
         return sink.execute(f"select from {table} where later is not null").rowcount == 1

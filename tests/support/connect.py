@@ -1,4 +1,4 @@
-"""Kafka Connect (standalone) as a process of its own, with Debezium's JDBC sink and Apicurio's Avro converter."""
+"""Kafka Connect (standalone) as a process of its own, with connectors of Debezium and Apicurio's Avro converter."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import signal
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 from console.local_stack.cache import made_once
@@ -15,8 +17,12 @@ from console.local_stack.jars import jars
 from console.local_stack.java import find_java
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.processes import ServerCommand, ServerProcess, free_port
+from tests.support.eventually import eventually
+from tests.support.registry import asked
 
 Properties = Mapping[str, str]
+SINKS, SOURCES = "connect-plugins", "connect-source-plugins"
+"""Groups of jars: the connectors of either kind, and the converter."""
 
 _LOGGING = """
 appender.console.type = Console
@@ -36,21 +42,48 @@ def avro_converter(registry: str) -> dict[str, str]:
         "converter.apicurio.registry.url": own,
         "converter.apicurio.registry.as-confluent": "true",
         "converter.apicurio.registry.use-id": "contentId",
+        "converter.apicurio.registry.auto-register": "true",
     }
     return {f"{side}.{name}": value for side in ("key", "value") for name, value in settings.items()}
 
 
+@dataclass(frozen=True)
+class Worker:
+    """One that runs."""
+
+    process: ServerProcess
+    address: str
+
+    def running(self) -> bool:
+        return self.process.running()
+
+    def stop(self, connector: str) -> None:
+        """It forgets how far it was."""
+        self._ask("PUT", f"{connector}/stop")
+        eventually(lambda: self._ask("DELETE", f"{connector}/offsets"), what="the end of its tasks")
+
+    def begin(self, connector: str) -> None:
+        """Anew, after it was stopped."""
+        self._ask("PUT", f"{connector}/resume")
+
+    def _ask(self, method: str, path: str) -> bool:
+        status, _ = asked(f"{self.address}/connectors/{path}", method)
+        return status in {HTTPStatus.OK, HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT}
+
+
 @contextmanager
-def connect(kafka: LocalKafka, *connectors: Properties) -> Iterator[ServerProcess]:
+def connect(kafka: LocalKafka, *connectors: Properties, plugins: str = SINKS) -> Iterator[Worker]:
     """Runs the connectors until the end of the block."""
     process = ServerProcess("connect", None)
     try:
         folder = process.directory
+        address = f"http://127.0.0.1:{free_port()}"
         worker = {
             "bootstrap.servers": kafka.bootstrap_servers,
-            "listeners": f"http://127.0.0.1:{free_port()}",
+            "listeners": address,
             "offset.storage.file.filename": str(folder / "offsets"),
-            "plugin.path": ",".join(str(plugin) for plugin in _plugins()),
+            "offset.flush.interval.ms": "500",  # by which a source lets its slot go on
+            "plugin.path": ",".join(str(plugin) for plugin in _plugins(plugins)),
             "plugin.discovery": "only_scan",  # the converter has no manifest
             "key.converter": "org.apache.kafka.connect.storage.StringConverter",
             "value.converter": "org.apache.kafka.connect.storage.StringConverter",
@@ -73,7 +106,7 @@ def connect(kafka: LocalKafka, *connectors: Properties) -> Iterator[ServerProces
             )
         )
         try:
-            yield process
+            yield Worker(process, address)
         except BaseException:
             print(f"--- connect\n{log.read_text()[-8000:]}")  # noqa: T201 -- shown by pytest when a test fails
             raise
@@ -86,10 +119,10 @@ def _written(file: Path, properties: Properties) -> str:
     return str(file)
 
 
-def _plugins() -> list[Path]:
+def _plugins(group: str) -> list[Path]:
     """A folder for each archive."""
     folders = []
-    for archive in jars("connect-plugins"):
+    for archive in jars(group):
         folder = cache_dir() / "connect" / archive.name.removesuffix(".tar.gz")
         with made_once(folder) as unfinished:
             if unfinished is not None:

@@ -30,7 +30,7 @@ def test_help_lists_every_verb() -> None:
 
     assert result.exit_code == 0
     verbs = (
-        *("demo", "run", "capture", "apply", "replay", "status", "doctor", "wait", "resync", "acknowledge"),
+        *("demo", "run", "capture", "adopt", "apply", "replay", "status", "doctor", "wait", "resync", "acknowledge"),
         "setup-source",
     )
     assert [verb for verb in verbs if verb not in result.stdout] == []

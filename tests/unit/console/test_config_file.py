@@ -300,3 +300,27 @@ def test_a_destination_that_replay_fills_is_neither_started_nor_waited_for(tmp_p
     assert "filled_by" not in config.destinations[DestinationName("past")].options
     with pytest.raises(ConfigError, match=r"destinations\.past is filled by replay"):
         config.live_destination_named("past")
+
+
+ADOPTED = SHOP.replace("[source]", "[adopt]").replace(
+    'dsn = "postgresql://shop:s3cr3t-word@db.example:5432/shop"\npublication = "shop_pub"',
+    'topics = ["debezium.public.*", "!debezium.public.log"]\nschema_registry = "http://registry.example/"',
+)
+
+
+def test_topics_of_debezium_stand_in_the_place_of_a_source(tmp_path: Path) -> None:
+    config = loaded(tmp_path, ADOPTED)
+
+    assert config.adopt_config().adopt.topics == ("debezium.public.*", "!debezium.public.log")
+    assert started(config) == ["adopt", "apply lake"]
+    with pytest.raises(ConfigError, match=r"no \[source\]"):
+        config.capture_config()
+
+
+def test_a_pipeline_has_a_source_or_adopts_and_not_both(tmp_path: Path) -> None:
+    source = '[source]\ndsn = "postgresql://db.example/shop"\npublication = "shop_pub"\n'
+
+    assert "source, adopt: one pipeline has one of them" in refused(tmp_path, ADOPTED + source).reason
+    assert "missing key source" in refused(tmp_path, '[pipeline]\nname = "shop"\n').reason
+    with pytest.raises(ConfigError, match=r"no \[adopt\]"):
+        loaded(tmp_path, SHOP).adopt_config()
