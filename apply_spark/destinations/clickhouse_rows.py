@@ -15,7 +15,7 @@ from clickhouse_connect.driver.client import Client
 
 from apply_spark.destinations.clickhouse_load import loaded
 from apply_spark.destinations.clickhouse_mirror import ID_COLUMNS, OWN_COLUMNS, Names
-from apply_spark.destinations.clickhouse_state import DURABLE, Mirror
+from apply_spark.destinations.clickhouse_state import Mirror
 from apply_spark.destinations.clickhouse_types import held_column, quoted, quoted_text
 from apply_spark.errors import PartialRow, TableFailed
 from schemas.envelope import avro_name
@@ -43,18 +43,15 @@ class Target:
 
 
 def carry_over(client: Client, names: Names, mirror: Mirror, staged: str) -> None:
-    """Staged rows to the storage of their mirror. Again, it changes nothing: a ReplacingMergeTree keeps one of each."""
-    own = OWN_COLUMNS if mirror.keyed else ID_COLUMNS | OWN_COLUMNS
-    columns = ", ".join(quoted(name) for name in (*(each.stored for each in mirror.columns), *own))
-    client.command(f"insert into {names.own(mirror.storage)} ({columns}) select {columns} from {names.own(staged)}")
+    """Staged rows to the storage of their mirror, as the files that they are in, and all at one moment.
+
+    Again, it changes nothing: a ReplacingMergeTree keeps one of each."""
+    client.command(f"alter table {names.own(mirror.storage)} attach partition id 'all' from {names.own(staged)}")
 
 
 def make_staged(target: Target, staged: str) -> None:
-    """A table like the storage, which holds rows until these are carried over."""
-    target.client.command(
-        f"create table {target.names.own(staged)} as {target.storage} engine = MergeTree order by tuple()"
-        f" settings {DURABLE}"
-    )
+    """A table like the storage, in order and settings too, which holds rows until these are carried over."""
+    target.client.command(f"create table {target.names.own(staged)} as {target.storage}")
 
 
 def load(target: Target, rows: pa.Table, table: str) -> int:
@@ -64,7 +61,7 @@ def load(target: Target, rows: pa.Table, table: str) -> int:
         name = target.names.own(table)
         defined = ", ".join(f"{column.name} {column.type}" for column in columns)
         target.client.command(f"drop table if exists {name}")
-        target.client.command(f"create table {name} ({defined}) engine = MergeTree order by tuple()")
+        target.client.command(f"create table {name} ({defined}) engine = Memory")
         target.client.insert_arrow(name, rows)
     return int(rows.num_rows)
 
