@@ -118,7 +118,7 @@ class DebeziumSchemas:
 
     def reading(self, envelope: bytes, key: Collection[str]) -> Reading:
         """How the rows of this record, and of all others with its schema, are read."""
-        schema = expand_schema(self._schema(schema_id_of(envelope)))
+        schema: Any = expand_schema(self._schema(schema_id_of(envelope)))
         row = next(_without_null(field["type"]) for field in schema["fields"] if field["name"] == "after")
         found = [_column(field["name"], field["type"], key) for field in row["fields"]]
         return Reading(tuple(column for column, _ in found), tuple(convert for _, convert in found))
@@ -220,7 +220,7 @@ def _same(value: Any) -> Any:  # noqa: ANN401
 def _number(unscaled: bytes, scale: int) -> str:
     """Every digit, as Postgres prints it."""
     exact = Decimal(int.from_bytes(unscaled, "big", signed=True)).as_tuple()
-    return format(Decimal(exact._replace(exponent=-scale)), "f")
+    return format(Decimal((exact.sign, exact.digits, -scale)), "f")
 
 
 def _moment(microseconds: int) -> int:

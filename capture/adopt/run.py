@@ -30,7 +30,8 @@ from schemas.lsn import Lsn
 from schemas.patterns import matching
 from schemas.pg_types.pg_type import ValueNotCarried
 from schemas.topics import Topics
-from stores.kafka_log import BrokerUnreachable, KafkaLog, Tail, TopicKind, TopicMissing, log_error
+from stores.kafka_errors import BrokerUnreachable, TopicMissing, log_error
+from stores.kafka_log import KafkaLog, Tail, TopicKind
 from stores.schema_registry import SchemaRegistry
 from stores.schema_topic import SchemaTopic
 
@@ -138,7 +139,7 @@ class Adoption:
             self._consumer.pause([TopicPartition(table.topic, 0)])
 
     def _not_read(self, table: AdoptedTable, error: KafkaError) -> None:
-        failure = log_error(error, f"reading {table.topic}")
+        failure = log_error(error, f"reading {table.topic}", topic=table.topic, operation="Read")
         is_gone = error.code() == KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 -- so confluent-kafka names it
         if is_gone or isinstance(failure, TopicMissing):
             raise NotAdopted(
@@ -191,7 +192,9 @@ class Adoption:
         try:
             told = self._consumer.list_topics(topic, self._config.kafka.patience.total_seconds())
         except KafkaException as error:
-            raise log_error(error.args[0], f"asking for the partitions of {topic}") from error
+            raise log_error(
+                error.args[0], f"asking for the partitions of {topic}", topic=topic, operation="Describe"
+            ) from error
         return len(told.topics[topic].partitions)
 
     def _assign(self) -> None:

@@ -118,7 +118,7 @@ class AdoptedTable:
             self._take_on(value, envelope, key, place)
         if self._shape is None:
             return  # a truncate before any row
-        self._change(op, envelope, key, {name for name, _ in message.headers() or ()}, offset)
+        self._change(op, envelope, key, {header[0] for header in message.headers() or ()}, offset)
 
     def _key(self, message: Message) -> Mapping[str, Any]:
         key = _bytes(message.key())
