@@ -72,7 +72,7 @@ class Record(NamedTuple):
         try:
             return decode(self.value or b"")
         except NotOurRecord as error:
-            raise NotOurRecord(
+            raise type(error)(
                 f"{error.reason} It stands on topic {self.topic} at offset {self.offset}.", solution=error.solution
             ) from None
 
@@ -99,7 +99,7 @@ class KafkaLog:
         self._patience = config.patience.total_seconds()
         self._met = False
         self._stranger: str | None = None
-        settings: Any = config.client_settings() | {"log_level": 0, "error_cb": self._noticed}
+        settings: Any = {"error_cb": self._noticed} | config.client_settings() | {"log_level": 0}
         with settings_told():
             self._admin = AdminClient(settings)
         self._consumer: Consumer | None = None

@@ -109,7 +109,19 @@ db.execute(sql.SQL("drop table {}").format(sql.Identifier(i)))
 # which has letters, digits and underscores only, and in `options` the publication's name has its quotes doubled.
 REVIEWED = {
     "apply_spark/destinations/clickhouse.py": {
-        "self._names.own(own)",
+        "self._names.own(name)",
+    },
+    "apply_spark/destinations/clickhouse_ending.py": {
+        "' union all '.join(changed)",
+        "', '.join(OWN_COLUMNS)",
+        "after",
+        "before",
+        "columns",
+        "into",
+        "keys",
+        "self._is_current",
+        "self._target.version",
+        "self._there",
     },
     "apply_spark/destinations/clickhouse_mirror.py": {
         "', '.join((quoted(name) for name in key))",
@@ -128,7 +140,6 @@ REVIEWED = {
     },
     "apply_spark/destinations/clickhouse_rows.py": {
         "', '.join([*ID_COLUMNS, *OWN_COLUMNS])",
-        "DURABLE",
         "columns",
         "defined",
         "going",

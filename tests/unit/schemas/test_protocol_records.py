@@ -199,7 +199,7 @@ def test_a_record_of_a_release_before_is_read_with_the_defaults_of_what_it_did_n
     before, new = _with_markers(), {"name": "later", "type": "string", "default": "none"}
     old = FixedCodec(before).encode({"a": 1, "markers": [("Finished", {"a": 2}), ("Started", {"a": 3})]})
 
-    value = FixedCodec(_with_markers(new), before).decode(old)
+    value = FixedCodec(_with_markers(new), before).decode(old, dict)
 
     markers = [("Finished", {"a": 2}), ("Started", {"a": 3, "later": "none"})]
     assert value == {"a": 1, "markers": markers, "later": "none"}
@@ -209,7 +209,7 @@ def test_a_record_of_a_release_after_is_refused() -> None:
     newer = FixedCodec(_record("Log", {"name": "later", "type": "string", "default": "none"}))
 
     with pytest.raises(NewerRecord, match="newer penstock") as refused:
-        FixedCodec(_record("Log")).decode(newer.encode({"a": 1, "later": "x"}))
+        FixedCodec(_record("Log")).decode(newer.encode({"a": 1, "later": "x"}), dict)
 
     assert "Upgrade this penstock" in refused.value.solution
 
