@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import psycopg
-import stamina
 import structlog
 from confluent_kafka import OFFSET_BEGINNING
 
@@ -57,8 +56,8 @@ from stores.small_topics import checkpoints
 from stores.sqlite import SqliteStore
 from stores.state import CAPTURE
 
-_PATIENCE_SECONDS = 600.0
 _PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 5.0
 _DRAIN_SECONDS = 2.0
 _AWAY = (SourceUnreachable, SlotInUse, StoreTaken, RegistryUnreachable, BrokerUnreachable)
 
@@ -70,40 +69,32 @@ def run_capture(config: CaptureConfig, nursery: Nursery, stop: threading.Event) 
     if config.source.tables:
         _make_publication(config)
     require(preflight(config))
+    pause = _PAUSE_SECONDS
     with SqliteStore(Path(config.state_path)) as store:
         while not stop.is_set():
             with ExitStack() as parts:
                 try:
-                    _open_when_it_can(config, nursery, store, parts, stop).run(stop)
+                    stream = _opened_stream(config, nursery, store, parts, stop)
+                    pause = _PAUSE_SECONDS
+                    stream.run(stop)
                 except _AWAY as error:
-                    log.warning("connection lost, opening the next epoch", error=error.reason, solution=error.solution)
-                    stop.wait(_PAUSE_SECONDS)
+                    log.warning("waiting to open the next epoch", error=error.reason, solution=error.solution)
                 except InterruptedError:
                     break  # told to stop while it waited for a server, or for open transactions
+                else:
+                    continue
+            stop.wait(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
     log.info("capture stopped")
 
 
-def _open_when_it_can(
+def _opened_stream(
     config: CaptureConfig, nursery: Nursery, store: SqliteStore, parts: ExitStack, stop: threading.Event
 ) -> Stream:
-    """Waits for a server that is away, or for a walsender that still holds the slot, before it gives up."""
-
-    def may_come_back(error: Exception) -> bool:
-        return isinstance(error, _AWAY) and not stop.is_set()
-
-    for attempt in stamina.retry_context(on=may_come_back, attempts=None, timeout=_PATIENCE_SECONDS, wait_max=5.0):
-        with attempt:
-            parts.close()
-            if stop.is_set():
-                raise InterruptedError
-            try:
-                return _opened_epoch(config, nursery, store, parts, stop)
-            except psycopg.Error as error:
-                raise source_error(error, "opening the stream") from error
-            except _AWAY as error:
-                log.warning("the next epoch waits", error=error.reason, solution=error.solution)
-                raise
-    raise AssertionError("a retry ends with a result or an error")
+    try:
+        return _opened_epoch(config, nursery, store, parts, stop)
+    except psycopg.Error as error:
+        raise source_error(error, "opening the stream") from error
 
 
 def _opened_epoch(

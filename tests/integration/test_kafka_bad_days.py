@@ -177,7 +177,7 @@ def test_capture_ends_when_told_to_while_it_waits_for_a_silent_broker(
 
 def tries(pipeline: Pipeline) -> int:
     """To open the next epoch, which the broker did not answer."""
-    lines = [line for line in pipeline.capture_log().splitlines() if '"the next epoch waits"' in line]
+    lines = [line for line in pipeline.capture_log().splitlines() if '"waiting to open the next epoch"' in line]
     return sum("No Kafka broker answered" in line for line in lines)
 
 
