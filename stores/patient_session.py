@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from datetime import datetime
+from decimal import Decimal
 from typing import Any, NamedTuple, Self
 
 import psycopg
@@ -20,10 +20,12 @@ from psycopg.rows import Row, RowFactory, TupleRow, tuple_row
 
 _SLICE_SECONDS = 0.1
 _ASK_SECONDS = 10.0
-_MYSELF = "select pid, backend_start from pg_stat_activity where pid = pg_backend_pid()"
+# Times as numbers: a role may have a DateStyle that psycopg does not read.
+_MYSELF = "select pid, extract(epoch from backend_start) from pg_stat_activity where pid = pg_backend_pid()"
 _BACKEND = """
-    select wait_event_type = 'Client', state_change, bytes_processed
-      from pg_stat_activity left join pg_stat_progress_copy using (pid) where pid = %s and backend_start = %s
+    select wait_event_type = 'Client', extract(epoch from state_change), bytes_processed
+      from pg_stat_activity left join pg_stat_progress_copy using (pid)
+     where pid = %s and extract(epoch from backend_start) = %s
 """
 
 log = structlog.get_logger(__name__)
@@ -37,7 +39,7 @@ class Backend(NamedTuple):
     """What the server does for a session."""
 
     waits_for_us: bool | None
-    since: datetime | None
+    since: Decimal | None
     copied_bytes: int | None
 
 
@@ -46,7 +48,7 @@ class PatientSession(psycopg.Connection[Row]):
 
     _dsn = ""
     _patience = float("inf")
-    _known_as: tuple[int, datetime | None] = 0, None
+    _known_as: tuple[int, Decimal | None] = 0, None
     """Its process at the server, and since when: later another may have that number."""
     _looked = 0.0
     _seen: Backend | None = None
