@@ -36,7 +36,7 @@ def format_for_this_terminal() -> LogFormat:
 
 
 def set_up_logs(log_format: LogFormat, level: LogLevel = LogLevel.INFO) -> None:
-    """Every structlog logger of this process writes to stderr from now on."""
+    """Every logger of this process writes to stderr from now on, those of libraries as well."""
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -51,6 +51,14 @@ def set_up_logs(log_format: LogFormat, level: LogLevel = LogLevel.INFO) -> None:
         logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )
+    logging.basicConfig(level=logging.WARNING, handlers=[_OfLibraries()], force=True)
+
+
+class _OfLibraries(logging.Handler):
+    """Their lines as ours, without tracebacks: what they worked with may be a row."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        structlog.get_logger().log(record.levelno, record.getMessage(), library=record.name)
 
 
 def _rendering(log_format: LogFormat) -> list[Processor]:

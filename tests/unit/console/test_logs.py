@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -13,8 +14,10 @@ from console.logs import LogFormat, set_up_logs
 
 @pytest.fixture(autouse=True)
 def as_it_was() -> Iterator[None]:
+    handlers = logging.root.handlers[:]
     yield
     structlog.reset_defaults()
+    logging.root.handlers[:] = handlers
 
 
 @pytest.mark.parametrize("log_format", LogFormat)
@@ -48,3 +51,21 @@ def test_a_password_in_a_field_is_hidden(capsys: pytest.CaptureFixture[str]) -> 
 
     assert "s3" not in logged
     assert "shop:***@db" in logged
+
+
+@pytest.mark.parametrize("log_format", LogFormat)
+def test_what_a_library_logs_is_a_line_like_ours_without_a_traceback(
+    log_format: LogFormat, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_up_logs(log_format)
+
+    try:
+        raise ValueError("a private row")
+    except ValueError:
+        logging.exception("sending failed")  # noqa: LOG015 -- as py4j does
+    logging.getLogger("a.library").info("chatter")
+    logged = capsys.readouterr().err
+
+    assert logged.count("\n") == 1
+    assert "sending failed" in logged
+    assert "private" not in logged
