@@ -1,7 +1,10 @@
-"""A pipeline into Delta and one into Iceberg: each table holds what its source does, also after a kill between the
-commits of two tables."""
+"""Pipelines into Delta, Iceberg and ClickHouse, with masks: each table shows what its source does, also after a kill in
+the middle of an interval."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -9,7 +12,7 @@ from pyspark.sql import SparkSession
 from schemas.failpoints import VARIABLE
 from schemas.identifiers import TableName
 from tests.conftest import MakePipeline
-from tests.contract.destination_places import LAKE, DeltaPlace, IcebergPlace, in_a_folder
+from tests.contract.destination_places import LAKE, ClickHousePlace, DeltaPlace, IcebergPlace, in_a_folder
 from tests.support.builders import a_table
 from tests.support.pipeline import Pipeline
 
@@ -35,7 +38,7 @@ ROWS = (
 CHANGES = (
     "update orders set doc = doc || '{\"b\": null}', at = null where id % 5 = 0",
     "delete from orders where id % 7 = 0",
-    "update orders set id = id + 1000 where id % 11 = 0",
+    "update orders set id = id + 1000, tags = null where id % 11 = 0",
     "update lines set line = line + 10 where order_id < 10",
     "update notes set n = n + 1",
     "update notes set id = id + 100 where id > 15",
@@ -49,70 +52,124 @@ LATER = (
     "truncate lines",
     "insert into lines values (1, 1, ''), (1, 2, null)",
 )
-READ = {
-    "orders": [
-        ("id::text", "id"),
-        ('"Größe.x"::text', "`Größe.x`"),
-        ("to_char(at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')", "date_format(at, 'yyyy-MM-dd HH:mm:ss.SSSSSS')"),
-        ("array_to_string(tags, ',', 'NULL')", "array_join(tags, ',', 'NULL')"),
-        ("doc::text", "doc"),
-        ("encode(raw, 'hex')", "lower(hex(raw))"),
-        ("{f}::text", "if(isnan({f}), 'NaN', cast(cast({f} as bigint) as string))"),
-    ],
-    "lines": [("order_id::text", "order_id"), ("line::text", "line"), ("note", "note")],
-    "notes": [("id::text", "id"), ("big", "big"), ("n::text", "n")],
-    "events": [("to_char(at, 'YYYY-MM-DD')", "date_format(at, 'yyyy-MM-dd')"), ("what", "what")],
+MASKED = """
+            [destinations.lake.columns]
+            "public.notes.big" = "hash"
+            "public.lines.note" = "null"
+"""
+KILLED_AT = {
+    "delta": "delta.committed=kill@2",
+    "iceberg": "iceberg.committed=kill@2",
+    "clickhouse": "clickhouse.carried=kill@2",
 }
-"""What each client is asked for, so that both give the same text."""
+SOURCE = {
+    "orders": {
+        "id": "id::text",
+        "size": '"Größe.x"::text',
+        "at": "to_char(at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')",
+        "tags": "coalesce(array_to_string(tags, ',', 'NULL'), 'none')",
+        "doc": "doc::text",
+        "raw": "encode(raw, 'hex')",
+        "f": "{f}::text",
+    },
+    "lines": {"order_id": "order_id::text", "line": "line::text", "note": "null"},
+    "notes": {"id": "id::text", "big": "encode(sha256(convert_to(big, 'UTF8')), 'hex')", "n": "n::text"},
+    "events": {"day": "to_char(at, 'YYYY-MM-DD')", "what": "what"},
+}
+"""What is asked for at the source, so that every engine can give the same text."""
+SPARK = {
+    "size": "`Größe.x`",
+    "at": "date_format(at, 'yyyy-MM-dd HH:mm:ss.SSSSSS')",
+    "tags": "coalesce(array_join(tags, ',', 'NULL'), 'none')",
+    "raw": "lower(hex(raw))",
+    "f": "if(isnan({f}), 'NaN', cast(cast({f} as bigint) as string))",
+    "day": "date_format(at, 'yyyy-MM-dd')",
+}
+_LIST = "`Array(Nullable(String))`"
+CLICKHOUSE = {
+    "size": "toDecimalString(`Größe.x`, 2)",
+    "tags": f"if(tags is null, 'none', arrayStringConcat(arrayMap(x -> ifNull(x, 'NULL'), tags.{_LIST}), ','))",
+    "raw": "lower(hex(raw))",
+    "f": "if(isNaN({f}), 'NaN', toString({f}))",
+    "day": "formatDateTime(at, '%Y-%m-%d')",
+}
+
+Read = Callable[[str, dict[str, str]], list[tuple[Any, ...]]]
+"""The rows of a table, by the columns that are asked for."""
 
 
-@pytest.fixture(params=["delta", "iceberg"])
-def mirror(
-    make_pipeline: MakePipeline, spark: SparkSession, request: pytest.FixtureRequest
-) -> tuple[Pipeline, DeltaPlace | IcebergPlace]:
-    made = make_pipeline()
-    place: DeltaPlace | IcebergPlace
-    if request.param == "delta":
-        place = DeltaPlace(made.folder, spark)
-        options = f'type = "delta"\n            path = "{place.path}"'
-    else:
-        place = in_a_folder(made.folder, spark, LAKE)
-        options = "\n".join(f'{key} = "{value}"' for key, value in {"type": "iceberg", **place.options}.items())
-    duckdb = f'type = "duckdb"\n            path = "{made.lake_path}"'
-    text = made.file.read_text()
-    assert duckdb in text
-    made.file.write_text(text.replace(duckdb, options))
+@pytest.fixture(params=KILLED_AT)
+def engine(request: pytest.FixtureRequest) -> str:
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture
+def pipeline(make_pipeline: MakePipeline) -> Pipeline:
+    made = make_pipeline(MASKED)
     made.sql(*SCHEMA, *ROWS)
     made.publish()
-    return made, place
+    return made
 
 
-def assert_equal(pipeline: Pipeline, place: DeltaPlace | IcebergPlace, f: str = "f", *, altered: bool = False) -> None:
-    pipeline.settle(*READ, seconds=180)
-    for table, pairs in READ.items():
-        asked = [*pairs, ("extra::text", "extra")] if altered and table == "orders" else pairs
-        there = place.frame(a_table(name=TableName("public", table)))
-        rows = there.selectExpr(*[f"cast({each.format(f=f)} as string)" for _, each in asked]).collect()
-        source = pipeline.source.execute(f"select {', '.join(each for each, _ in asked).format(f=f)} from {table}")
-        assert sorted(map(repr, map(tuple, rows))) == sorted(map(repr, source.fetchall())), table
+@pytest.fixture
+def read(pipeline: Pipeline, engine: str, spark: SparkSession) -> Read:
+    """Makes the engine the pipeline's destination."""
+    if engine == "clickhouse":
+        clickhouse = ClickHousePlace(pipeline.folder)
+        _goes_to(pipeline, engine, clickhouse.options)
+        return lambda table, asked: _from_clickhouse(clickhouse, table, asked)
+    place: DeltaPlace | IcebergPlace
+    if engine == "delta":
+        place = DeltaPlace(pipeline.folder, spark)
+        _goes_to(pipeline, engine, {"path": str(place.path)})
+    else:
+        place = in_a_folder(pipeline.folder, spark, LAKE)
+        _goes_to(pipeline, engine, place.options)
+    return lambda table, asked: _from_spark(place, table, asked)
+
+
+def _goes_to(pipeline: Pipeline, engine: str, options: dict[str, str]) -> None:
+    duckdb = f'type = "duckdb"\n            path = "{pipeline.lake_path}"'
+    text = pipeline.file.read_text()
+    assert duckdb in text
+    lines = [f'{key} = "{value}"' for key, value in {"type": engine, **options}.items()]
+    pipeline.file.write_text(text.replace(duckdb, "\n".join(lines)))
+
+
+def _from_spark(place: DeltaPlace | IcebergPlace, table: str, asked: dict[str, str]) -> list[tuple[Any, ...]]:
+    texts = [f"cast({SPARK.get(each, each).format(**asked)} as string)" for each in asked]
+    return [tuple(row) for row in place.frame(a_table(name=TableName("public", table))).selectExpr(*texts).collect()]
+
+
+def _from_clickhouse(place: ClickHousePlace, table: str, asked: dict[str, str]) -> list[tuple[Any, ...]]:
+    texts = ", ".join(f"cast({CLICKHOUSE.get(each, each).format(**asked)} as Nullable(String))" for each in asked)
+    return place.query(f"select {texts} from {place.view(a_table(name=TableName('public', table)))}")
+
+
+def assert_equal(pipeline: Pipeline, read: Read, f: str = "f", *, altered: bool = False) -> None:
+    pipeline.settle(*SOURCE, seconds=180)
+    for table, columns in SOURCE.items():
+        asked = columns | ({"extra": "extra::text"} if altered and table == "orders" else {})
+        there = pipeline.source.execute(f"select {', '.join(asked.values()).format(f=f)} from {table}").fetchall()
+        rows = read(table, asked | ({"f": f} if "f" in asked else {}))
+        assert sorted(map(repr, rows)) == sorted(map(repr, there)), table
 
 
 @pytest.mark.timeout(900)  # three starts of Spark, and commits that take seconds
-def test_killing_apply_between_the_commits_of_two_tables_loses_and_repeats_nothing(
-    mirror: tuple[Pipeline, DeltaPlace | IcebergPlace], request: pytest.FixtureRequest
+def test_killing_apply_in_the_middle_of_an_interval_loses_and_repeats_nothing(
+    pipeline: Pipeline, read: Read, engine: str
 ) -> None:
-    pipeline, place = mirror
-    kind = request.node.callspec.params["mirror"]
     pipeline.start()
-    assert_equal(pipeline, place)
+    assert_equal(pipeline, read)
     pipeline.stop_apply()
     with pipeline.source.transaction():
         pipeline.sql(*CHANGES)
 
-    pipeline.start_apply_process(**{VARIABLE: f"{kind}.committed=kill@2"})
+    pipeline.start_apply_process(**{VARIABLE: KILLED_AT[engine]})
     pipeline.wait_for_death_of_apply()
     pipeline.start_apply()
 
-    assert_equal(pipeline, place)
+    assert_equal(pipeline, read)
     pipeline.sql(*LATER)
-    assert_equal(pipeline, place, f="g", altered=True)
+    assert_equal(pipeline, read, f="g", altered=True)
