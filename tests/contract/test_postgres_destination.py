@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -16,14 +14,12 @@ from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
 from apply_spark.destinations.postgres import PostgresDestination
-from apply_spark.destinations.postgres_beside import beside
 from apply_spark.destinations.postgres_merge import Staged, settle
 from apply_spark.errors import DestinationAway, DestinationInUse, DestinationTaken, TableFailed
 from apply_spark.rows import ArrowRows
 from console.local_stack.postgres import LocalPostgres
 from schemas.errors import DestinationError, Retry
 from schemas.identifiers import TableName
-from schemas.phases import DataSync, FinishedCopy
 from schemas.table import Column
 from tests.contract.destination_places import (
     LAKE,
@@ -38,7 +34,6 @@ from tests.contract.destination_places import (
 )
 from tests.contract.destination_types import ARRAYS, SAMPLES, Sample, a_table_of, from_kafka
 from tests.support.builders import INT8, a_column, a_table
-from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.further
 
@@ -131,109 +126,6 @@ def test_columns_have_the_types_that_they_had_at_the_source(place: PostgresPlace
         ("text[]", False),
         ("text", False),
     ]
-
-
-def copy_again(lake: PostgresDestination, spark: SparkSession, *rows: tuple[object, ...]) -> None:
-    """A new copy of ORDERS, complete but not ready."""
-    lake.drop_table_for_copy(ORDERS, a_progress(20, ORDERS, phase=DataSync()))
-    lake.write_table_rows(ORDERS, copied(spark, ORDERS, rows), a_progress(21, ORDERS, phase=FinishedCopy()))
-
-
-def test_a_mirror_to_which_somebody_added_something_stays_and_gets_the_rows_of_the_new_copy(
-    place: PostgresPlace, lake: PostgresDestination, spark: SparkSession
-) -> None:
-    fill(lake, spark, ORDERS, (1, "a", 1))
-    with psycopg.connect(place.dsn) as user:
-        user.execute("create view notes as select note from orders")
-        user.execute("create index by_note on orders (note)")
-        user.execute("grant select on orders to public")
-
-    copy_again(lake, spark, (2, "b", 2), (3, "c", 3))
-    assert place.query(sql.SQL("select * from notes")) == [("a",)]
-    lake.save_progress(a_progress(22, ORDERS))
-
-    assert sorted(place.query(sql.SQL("select * from notes"))) == [("b",), ("c",)]
-    kept = "select indexname, has_table_privilege('pg_monitor', 'orders', 'select') from pg_indexes"
-    found = place.query(sql.SQL(kept + " where tablename = 'orders' order by 1"))
-    assert found == [("by_note", True), ("orders_pkey", True)]
-
-
-@pytest.mark.parametrize(
-    ("added", "replaced"),
-    [(b"select", True), (b"grant select on orders to public", False), (b"create index on orders (note)", False)],
-    ids=["nothing", "a grant", "an index"],
-)
-def test_a_copy_takes_the_place_of_a_mirror_to_which_nobody_added_anything_and_no_row_is_touched(
-    place: PostgresPlace, lake: PostgresDestination, spark: SparkSession, *, added: bytes, replaced: bool
-) -> None:
-    table = sql.SQL("select oid, relacl::text from pg_class where relname = 'orders'")
-    key = sql.SQL("select conname from pg_constraint where conrelid = 'orders'::regclass and contype = 'p'")
-    with psycopg.connect(place.dsn) as admin:
-        admin.execute("alter default privileges in schema public grant select on tables to pg_monitor")
-    fill(lake, spark, ORDERS, (1, "a", 1))
-    ((old, rights),) = place.query(table)
-    with psycopg.connect(place.dsn) as user:
-        user.execute(added)
-
-    copy_again(lake, spark, (2, "b", 2))
-    written = place.query(sql.SQL("select xmin::text from {}").format(sql.Identifier(*beside(ORDERS.name))))
-    lake.save_progress(a_progress(22, ORDERS))
-
-    ((new, rights_now),) = place.query(table)
-    assert (new != old) is replaced
-    assert (place.query(sql.SQL("select xmin::text from orders")) == written) is replaced
-    assert rights_now == rights or not replaced
-    assert place.query(key) == [("orders_pkey",)]
-    assert place.rows(ORDERS) == [(2, "b", 2)]
-
-
-@pytest.mark.parametrize(
-    "added", [b"select", b"create view notes as select note from orders"], ids=["nothing added", "a view added"]
-)
-def test_a_reader_that_polls_while_a_table_is_copied_again_sees_all_rows_each_time(
-    place: PostgresPlace, lake: PostgresDestination, spark: SparkSession, added: bytes
-) -> None:
-    rows = [(number, "a", 1) for number in range(1000)]
-    fill(lake, spark, ORDERS, *rows)
-    seen: set[tuple[int, int]] = set()
-    done = threading.Event()
-
-    def poll() -> None:
-        with psycopg.connect(place.dsn, autocommit=True) as reader:
-            reader.execute(added)
-            while not done.is_set():
-                seen.update(reader.execute("select count(*), min(id) from orders").fetchall())
-
-    with ThreadPoolExecutor(1, thread_name_prefix="reader") as pool:
-        polling = pool.submit(poll)
-        eventually(lambda: len(seen) == 1, what="the reader to read")
-        copy_again(lake, spark, *[(10_000 + number, note, amount) for number, note, amount in rows])
-        lake.save_progress(a_progress(22, ORDERS))
-        eventually(lambda: (1000, 10_000) in seen, what="the reader to see the new copy")
-        done.set()
-        polling.result()
-
-    assert seen == {(1000, 0), (1000, 10_000)}
-
-
-def test_a_new_copy_waits_for_a_reader_that_holds_the_mirror_and_nothing_is_lost(
-    place: PostgresPlace, spark: SparkSession
-) -> None:
-    lake = PostgresDestination(LAKE, {"dsn": place.dsn, "lock_timeout": "200ms"})
-    lake.startup()
-    fill(lake, spark, ORDERS, (1, "a", 1))
-    copy_again(lake, spark, (2, "b", 2))
-    with psycopg.connect(place.dsn) as reader:
-        reader.execute("select * from orders")
-
-        with pytest.raises(TableFailed, match=r"public\.orders.*LockNotAvailable") as caught:
-            lake.save_progress(a_progress(22, ORDERS))
-        assert caught.value.retry is Retry.TIMED
-        assert reader.execute("select id from orders").fetchall() == [(1,)]
-
-    lake.write_events(a_batch(changes(spark, ORDERS, upsert(3, "c", 3))))
-    assert sorted(place.rows(ORDERS)) == [(2, "b", 2), (3, "c", 3)]
-    lake.shutdown()
 
 
 def test_a_key_that_is_written_differently_is_the_same_key_and_read_as_it_was_written(
