@@ -14,7 +14,7 @@ from schemas.failpoints import failpoint
 from schemas.feedback import Feedback
 from schemas.identifiers import DestinationName
 from stores.kafka_errors import NotAllowed, log_error
-from stores.kafka_log import durable_producer
+from stores.kafka_log import durable_producer, what_ended
 
 
 class FeedbackSender:
@@ -44,7 +44,7 @@ class FeedbackSender:
                 failpoint("feedback.sent", BufferError)
             self._producer.poll(0)
         except KafkaException as error:  # the producer had to end
-            raise self._error(error.args[0]) from error
+            raise self._error(what_ended(self._producer, error.args[0])) from error
         if self._failure is not None:
             raise self._failure
 

@@ -58,6 +58,7 @@ class BoundedProducer:
         try:
             self._sender.send(topic, records)
         except KafkaException as error:
+            self.poll()  # a producer that had to end tells the reason there
             raise self._refusal(error.args[0], topic, records) from error
         failpoint("producer.sent", BrokerUnreachable)
         self.poll()

@@ -133,6 +133,8 @@ _ENDED = {
     KafkaError._GAPLESS_GUARANTEE,  # noqa: SLF001
 }
 _WRITE = "Write"
+_SETTING = re.compile(r'configuration property:? "([\w.]+)"|\b((?:sasl|ssl)[.][a-z.]*[a-z])')
+"""As librdkafka names one that it does not take. What it repeats of values is never a secret's: it takes any."""
 _TOPIC_IN_WORDS = re.compile(r" for (\S+) \[\d+\]")
 
 
@@ -174,9 +176,9 @@ def settings_told() -> Iterator[None]:
     try:
         yield
     except (KafkaException, TypeError, ValueError) as error:
-        known = re.search(r'configuration property:? "([\w.]+)"', str(error))
+        named = " and ".join(dict.fromkeys("".join(found) for found in _SETTING.findall(str(error))))
         raise ConfigError(
-            f"kafka.client: librdkafka does not take {f'the setting {known[1]}' if known else 'its settings'}.",
+            f"kafka.client: librdkafka does not take {f'the setting {named}' if named else 'its settings'}.",
             solution="Correct [kafka.client]; its keys are the settings of librdkafka.",
         ) from None
 

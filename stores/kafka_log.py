@@ -86,6 +86,15 @@ def durable_producer(config: KafkaConfig, settings: Mapping[str, object]) -> Pro
     return producer
 
 
+def what_ended(producer: Producer, error: KafkaError) -> KafkaError:
+    """A producer that had to end refuses all that comes after, and tells the reason once: when it is polled."""
+    try:
+        producer.poll(0)
+    except KafkaException as reason:
+        return reason.args[0]
+    return error
+
+
 def durable_settings(config: KafkaConfig) -> dict[str, str | int | float | bool]:
     """Of every producer of penstock."""
     return config.client_settings() | {"acks": "all", "enable.idempotence": True, "log_level": 0}

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from schemas.connections import KafkaConfig
 from stores.kafka_errors import BrokerUnreachable, log_error
-from stores.kafka_log import durable_producer
+from stores.kafka_log import durable_producer, what_ended
 
 _SLICE_SECONDS = 0.2
 
@@ -48,7 +48,7 @@ class RecordWriter:
                     raise BrokerUnreachable(f"No Kafka broker took a record on {topic} within {seconds:g} s.")
                 waiting()
         except KafkaException as error:  # the producer had to end
-            failures.insert(0, error.args[0])
+            failures.insert(0, what_ended(self._producer, error.args[0]))
         if failures:
             raise log_error(failures[0], f"a record on {topic}", topic=topic)
         return offsets[-1]

@@ -135,7 +135,8 @@ def test_a_topic_that_is_deleted_or_cut_holds_its_table_alone_and_a_copy_heals_i
     eventually(lambda: pipeline.checkpoint_lsn() >= committed, what="a checkpoint past the inserts")
 
     topic = pipeline.change_topic("deleted")
-    AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).delete_topics([topic])[topic].result()
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})  # kept: what is asked ends with its client
+    admin.delete_topics([topic])[topic].result()
     expire(pipeline.config(), pipeline.change_topic("cut"), 2)
     pipeline.start_apply()
     pipeline.settle(*tables, held=Held.PASSED_OVER)

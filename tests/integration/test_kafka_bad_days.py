@@ -66,7 +66,7 @@ def test_partitions_that_somebody_adds_stay_empty_and_nothing_is_missed(
     pipeline.start_capture()  # its clients know of the partitions
     for number in range(5):
         pipeline.sql(f"alter table t add c{number} text", f"insert into t values ({number})")
-        log.assert_rows("t", "select id from t")  # a shape that is followed is not that of the copy
+        log.assert_rows("t")
     copies = len(log.generations("t"))
     send_command(pipeline.config(), Resync(TableName("public", "t")))
 
@@ -107,6 +107,7 @@ def test_a_log_deleted_under_capture_ends_it_and_the_next_one_copies_every_table
     before, topic = log.generations("t"), topics_of(pipeline).checkpoints
 
     delete(kafka, topic)
+    pipeline.forget_checkpoints()
     pipeline.sql("insert into t values (2)")
     refusal = pipeline.refused()
     pipeline.sql("delete from t where id = 1")

@@ -63,7 +63,7 @@ def test_capture_copies_and_streams_by_tls_and_scram_with_the_acls_that_the_docs
     log.assert_rows("t")
     pipeline.sql("insert into t values (2, 'streamed')", "alter table t add b int", "update t set b = 1")
 
-    log.assert_rows("t", "select id, a from t")  # a shape that is followed is not that of the copy
+    log.assert_rows("t")
     assert PASSWORD not in pipeline.capture_log()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from console.local_stack.postgres import LocalPostgres
-from schemas.checkpoint import CopyFinished, CopyStarted, Marker, TableRemoved
+from schemas.checkpoint import CopyFinished, CopyStarted, Marker, SchemaChanged, TableRemoved
 from schemas.envelope import avro_name
 from schemas.identifiers import SchemaId, TableName
 from schemas.lsn import Lsn
@@ -67,13 +67,16 @@ class Captured:
         """As a destination would have them now; None while there is no finished copy, or where the table left."""
         started: CopyStarted | None = None
         finished = resumed = False
+        shape = SchemaId(0)
         for marker in self.markers(table):
             match marker:
                 case CopyStarted():
-                    started, finished = marker, False
+                    started, finished, shape = marker, False, marker.schema_id
                 case CopyFinished(generation=generation, last=last):
                     finished = started is not None and started.generation == generation
                     resumed = last > generation
+                case SchemaChanged(schema_id=followed, rewrite=False):
+                    shape = followed
                 case TableRemoved():
                     started = None
                 case _:
@@ -86,9 +89,9 @@ class Captured:
                 copied = list({each.key: each for each in copied}.values())
             changes = {each.position: each for each in self._changes(log, self._topics.changes(_name(table)))}
             later = [changes[at] for at in sorted(changes) if at[0] >= started.generation]
-            columns = [avro_name(column.name) for column in self._schema(log, started.schema_id).columns]
+            columns = [avro_name(column.name) for column in self._schema(log, shape).columns]
             return sorted(
-                (tuple(row[column] for column in columns) for row in _folded([*copied, *later], upserts=resumed)),
+                (tuple(row.get(column) for column in columns) for row in _folded([*copied, *later], upserts=resumed)),
                 key=repr,
             )
 
@@ -119,7 +122,12 @@ class Captured:
     def assert_reached(self, *, seconds: float = 60.0) -> None:
         """All that is committed now arrives."""
         target = self._pipeline.wal_lsn()
-        eventually(lambda: self._pipeline.checkpoint_lsn() >= target, seconds=seconds, what="a checkpoint")
+
+        def reached() -> bool:
+            self._pipeline.check_capture()
+            return self._pipeline.checkpoint_lsn() >= target
+
+        eventually(reached, seconds=seconds, what="a checkpoint")
 
     def _is_equal(self, table: str, query: str) -> bool:
         rows = self.rows(table)

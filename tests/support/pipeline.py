@@ -250,6 +250,10 @@ class Pipeline:
         found = self.checkpoints()
         return found[-1].lsn if found else NOWHERE
 
+    def forget_checkpoints(self) -> None:
+        """Those that were read: their topic is made anew."""
+        self._log = CheckpointLog(Topics(PipelineName(self.name)).checkpoints)
+
     def known_phase(self, table: str) -> str | None:
         """The phase of a table, as the destination last told."""
         report = self.report(table)
@@ -294,8 +298,7 @@ class Pipeline:
         config, name, target = self.config(), TableName("public", table), self.wal_lsn()
 
         def found() -> Mirror | None:
-            if self.capture is not None and self.capture.process.poll():
-                raise self.capture.failure()
+            self.check_capture()
             return mirror(config.kafka, config.pipeline, self.checkpoints(), name, target)
 
         seen = eventually(found, seconds=seconds, what=f"capture of {table}")
@@ -303,6 +306,11 @@ class Pipeline:
             rows = cursor.execute(f"select * from {table}").fetchall()
         assert seen.rows == {row["id"]: row for row in rows}
         return seen
+
+    def check_capture(self) -> None:
+        """Raises why capture ended, if it has."""
+        if self.capture is not None and self.capture.process.poll():
+            raise self.capture.failure()
 
     def refused(self) -> StageFailed:
         """Why capture ended, which it has to within a minute, with exit code 1."""

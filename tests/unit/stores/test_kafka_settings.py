@@ -14,6 +14,12 @@ from stores.kafka_log import KafkaLog, durable_producer
     [
         ({"no.such.setting": "s3cr3t"}, "the setting no.such.setting"),
         ({"security.protocol": "s3cr3t"}, "the setting security.protocol"),
+        ({"security.protocol": "SSL", "ssl.ca.location": "s3cr3t"}, "the setting ssl.ca.location."),
+        ({"security.protocol": "SSL", "ssl.key.pem": "s3cr3t"}, "the setting ssl.key.pem."),
+        (
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.password": "s3cr3t"},
+            "the setting sasl.username and sasl.password.",
+        ),
         ({"sasl.jaas.config": "s3cr3t"}, "its settings"),
         ({"error_cb": "s3cr3t"}, "its settings"),
     ],
