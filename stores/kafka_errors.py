@@ -29,7 +29,10 @@ class BrokerUnreachable(LogError):
     """No broker answers."""
 
     retry = Retry.TIMED
-    solution = "Start the broker, or correct `kafka.bootstrap_servers` and the network between."
+    solution = (
+        "Start the broker, or correct `kafka.bootstrap_servers`, the network between, or `security.protocol` in "
+        "`[kafka.client]`: a broker may leave a client that speaks another one without an answer."
+    )
 
 
 class LeaderMissing(BrokerUnreachable):

@@ -91,7 +91,7 @@ def what_ended(producer: Producer, error: KafkaError) -> KafkaError:
     try:
         producer.poll(0)
     except KafkaException as reason:
-        return reason.args[0]
+        error = reason.args[0]
     return error
 
 
@@ -183,7 +183,8 @@ class KafkaLog:
             raise self._known_stranger(found) from error
 
     def _noticed(self, error: KafkaError) -> None:
-        if error.code() in STRANGERS or ("security.protocol" in error.str() and not self._met):
+        wrong_door = "listener?" in error.str()  # in librdkafka's words: it guesses what the other side speaks
+        if error.code() in STRANGERS or (wrong_door and not self._met):
             self._stranger = error.str()
 
     def _known_stranger(self, error: LogError) -> LogError:

@@ -8,15 +8,18 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from pydantic import ByteSize
 
 from capture.checkpoints import CheckpointWriter, last_accepted
+from capture.producer import BoundedProducer
+from capture.transcode.choose import chosen_path
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
 from schemas.checkpoint import Moved
 from schemas.connections import KafkaConfig
 from schemas.identifiers import Epoch, LogId, SchemaId
 from schemas.lsn import Lsn
-from stores.kafka_errors import RecordsLost
+from stores.kafka_errors import KafkaRefused, RecordsLost
 from stores.kafka_log import KafkaLog, TopicKind, durable_producer
 from tests.support.eventually import eventually
 from tests.support.pipeline import Pipeline
@@ -91,6 +94,24 @@ def test_a_change_that_the_broker_refuses_ends_capture_before_the_next_checkpoin
         pipeline.start_capture()
         eventually(lambda: pipeline.checkpoint_lsn() >= end, what="capture to go on from its last checkpoint")
         assert pipeline.records(topic) == 2
+
+
+def test_who_sends_after_a_refusal_hears_why_and_not_only_that_the_producer_ended(
+    log: KafkaLog, kafka: LocalKafka
+) -> None:
+    topic = f"changes-{secrets.token_hex(4)}"
+    log.create(topic, TopicKind.RECORDS)
+    limit_records_of(kafka, topic, 1_000)
+    config = KafkaConfig(bootstrap_servers=kafka.bootstrap_servers)
+    producer = BoundedProducer(config, ByteSize(1_000_000), alive=lambda: None)
+    records = chosen_path().batch()
+    records.add(None, secrets.token_bytes(5_000))
+
+    producer.send_batch(topic, records)
+    eventually(lambda: producer._sender.poll() or producer._sender.failure, what="the refusal")
+
+    with pytest.raises(KafkaRefused, match=f"topic {topic} takes no batch of that size"):
+        producer.send_batch(topic, records)
 
 
 def limit_records_of(kafka: LocalKafka, topic: str, size: int) -> None:

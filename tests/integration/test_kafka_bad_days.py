@@ -194,3 +194,17 @@ def test_settings_that_make_no_client_are_refused_with_their_name(captured: Make
     assert "sasl.mechanisn" in refusal.reason
     assert "[kafka.client]" in refusal.solution
     assert "Traceback" not in pipeline.capture_log()
+
+
+def test_tls_to_a_broker_that_speaks_none_is_told_as_that(captured: MakeCaptured) -> None:
+    pipeline, _ = captured(
+        "create table t (id int primary key)",
+        publish="for table t",
+        PENSTOCK_KAFKA__CLIENT=json.dumps({"security.protocol": "SSL"}),
+        PENSTOCK_KAFKA__PATIENCE="2s",
+    )
+
+    refusal = pipeline.refused()
+
+    assert "PLAINTEXT broker listener?" in refusal.reason
+    assert "Correct `security.protocol`" in refusal.solution
