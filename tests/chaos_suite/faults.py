@@ -21,6 +21,7 @@ from console.local_stack.postgres import LocalPostgres
 from schemas.acknowledge import AcknowledgeConfig
 from schemas.control import Resync, SwitchPolicy
 from schemas.identifiers import TableName
+from tests.chaos_suite.clocks import Clock
 from tests.chaos_suite.place import NAME, WAL_SENDER_SECONDS, Place, SmallDisk
 from tests.chaos_suite.supervised import Supervised
 from tests.support.processes import children, descendants, signal_all
@@ -33,6 +34,7 @@ _POLICIES = (
     {"policy": "bounded", "max_wal": "1MB"},
 )
 
+_JUMP_SECONDS = 2.0, 6 * 3600.0
 _LOCK_SECONDS = 30
 _LONG_TRANSACTIONS = """
     select application_name, state, wait_event from pg_stat_activity where xact_start < now() - interval '10 seconds'
@@ -56,7 +58,14 @@ class Faults:
 
     def kinds(self) -> dict[str, Fault]:
         """All that can happen, by name."""
-        return self._of_stages() | self._of_servers() | self._of_links() | self._of_tables() | self._of_the_rest()
+        return (
+            self._of_stages()
+            | self._of_servers()
+            | self._of_links()
+            | self._of_clocks()
+            | self._of_tables()
+            | self._of_the_rest()
+        )
 
     def _of_stages(self) -> dict[str, Fault]:
         stages = [self._capture, *self._applies]
@@ -88,6 +97,13 @@ class Faults:
         }
         return found | {"cut apply-mirror": partial(_mute, self._place.links["apply-mirror"])}
 
+    def _of_clocks(self) -> dict[str, Fault]:
+        return {
+            f"clock of {name} {way}": partial(_jump, clock, sign)
+            for name, clock in self._place.clocks.items()
+            for way, sign in (("forward", 1), ("back", -1))
+        }
+
     def _of_tables(self) -> dict[str, Fault]:
         return {
             "add column": self._add_column,
@@ -107,11 +123,13 @@ class Faults:
         }
 
     def heal(self) -> None:
-        """After a fault that could not be ended as it should."""
+        """After a fault that could not be ended as it should, and of clocks that were left wrong."""
         for link in self._place.links.values():
             link.heal()
         for disk in (self._place.broker_disk, self._place.store_disk):
             disk.free()
+        for clock in self._place.clocks.values():
+            clock.set_right()
         for server in (self._place.source, self._place.mirror, self._place.kafka):
             server.start()
 
@@ -298,6 +316,21 @@ def _fill(disk: SmallDisk, chance: Random) -> None:
         _wait(chance)
     finally:
         disk.free()
+
+
+def _jump(clock: Clock, sign: int, chance: Random) -> None:
+    """Of seconds as often as of hours. Every second time it stays wrong until the round ends, whatever else happens."""
+    if clock.why_not is not None:
+        raise Impossible(clock.why_not)
+    shortest, longest = _JUMP_SECONDS
+    seconds = sign * shortest * (longest / shortest) ** chance.random()
+    clock.jump(seconds)
+    if chance.random() < 0.5:
+        return
+    try:
+        _wait(chance)
+    finally:
+        clock.jump(-seconds)
 
 
 def _wait(chance: Random) -> None:
