@@ -1,14 +1,15 @@
 /* The wall clock of one process and of those that it starts, wrong by as many microseconds as a file says.
 
-   Loaded with LD_PRELOAD. PENSTOCKS_CHAOS_CLOCK names the file, 8 bytes, which may change at any moment: the clock jumps.
-   Only what tells the wall clock is moved: clock_gettime of CLOCK_REALTIME, gettimeofday, time. Clocks that only go
-   forward, sleeps, and waits that end by such a clock are the kernel's own.
+   Loaded with LD_PRELOAD. PENSTOCKS_CHAOS_CLOCK names the file, 8 bytes, which may change at any moment: the clock
+   jumps. Only what tells the wall clock is moved: clock_gettime of CLOCK_REALTIME, gettimeofday, time. Clocks that
+   only go forward, sleeps, and waits that end by such a clock are the kernel's own.
 
    Waits until a moment of the wall clock end when the moved clock shows it, as after a jump of the real one: earlier
-   when it jumps forward, and later, perhaps by hours, when it jumps back. No kernel knows of our jumps, so such a wait
-   is made of short ones. A condition is then woken for nothing, which C and POSIX allow. These are all waits of that
-   kind that capture and Postgres have (see `nm -D --undefined-only` of what they load): cnd_timedwait (librdkafka),
-   pthread_cond_timedwait (OpenSSL, Python's lock of the interpreter), sem_timedwait (multiprocessing). */
+   when it jumps forward, and later, perhaps by hours, when it jumps back. The kernel knows nothing of our jumps, so
+   such a wait is made of short ones. Between two of them the mutex is held: who signals with it held is never missed,
+   and librdkafka does. These are all waits of that kind in what capture and Postgres load (`nm -D --undefined-only`):
+   cnd_timedwait (librdkafka), pthread_cond_timedwait (OpenSSL; Python's is for another clock), sem_timedwait
+   (multiprocessing). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
