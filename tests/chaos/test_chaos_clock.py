@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from tests.chaos_suite import clocks
 from tests.chaos_suite.clocks import Clock, Library, made_library
 
 HOUR = 3600.0
+PROGRAM_SECONDS = 10
 PROGRAM = Path(__file__).parent.parent / "support" / "clock_program.py"
 FORWARD_ONLY = ("sleep", "event", "condition", "queue", "monotonic condition")
 WALL = ("cnd_timedwait", "pthread_cond_timedwait", "sem_timedwait")
@@ -33,33 +36,45 @@ def clock(library: Library, tmp_path: Path) -> Clock:
     return Clock(library, tmp_path / "clock")
 
 
-def asked(clock: Clock, what: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-I", PROGRAM, what], env=clock.environment, text=True, stdout=subprocess.PIPE
-    )
+@contextmanager
+def asked(clock: Clock, what: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-I", PROGRAM, what]
+    with subprocess.Popen(command, env=clock.environment, text=True, stdout=subprocess.PIPE) as program:
+        try:
+            yield program
+        finally:
+            program.kill()  # with a clock that is wrong in another way than it should it may wait for an hour
 
 
 def answered(program: subprocess.Popen[str]) -> dict[str, Any]:
-    answer, _ = program.communicate(timeout=20)
-    assert program.returncode == 0
+    answer, _ = program.communicate(timeout=PROGRAM_SECONDS)
     told: dict[str, Any] = json.loads(answer)
     return told
 
 
-@pytest.mark.parametrize("seconds", [0.0, 5 * HOUR, -2.5])
+def length(seconds: float) -> str:
+    """Of a wait of a second. Whoever is late because of a busy machine is not that late."""
+    return "short" if seconds < 0.9 else "right" if seconds < 2.4 else "long"
+
+
+@pytest.mark.parametrize("seconds", [0.0, 5 * HOUR, -90.5])
 def test_every_wall_clock_is_moved_and_no_other(clock: Clock, seconds: float) -> None:
     clock.jump(seconds)
     before, since_start = time.time(), time.monotonic()
 
-    told = answered(asked(clock, "tell"))
+    with asked(clock, "tell") as program:
+        told = answered(program)
 
-    assert {name: moved for name, at in told["wall"].items() if abs((moved := at - before) - seconds) > 1.5} == {}
-    assert 0 <= told["monotonic"] - since_start < 1.5
+    wrong_by = {name: at - before - seconds for name, at in told["wall"].items()}
+    assert {name: seconds for name, seconds in wrong_by.items() if not -1 < seconds < PROGRAM_SECONDS} == {}
+    assert 0 <= told["monotonic"] - since_start < PROGRAM_SECONDS
 
 
-@pytest.mark.parametrize(("wrong", "jump", "wall_seconds"), [(-HOUR, 0.0, 0.6), (0.0, HOUR, 0.2), (HOUR, -0.5, 1.1)])
+@pytest.mark.parametrize(
+    ("wrong", "jump", "expected"), [(-HOUR, 0.0, "right"), (0.0, HOUR, "short"), (HOUR, -1.5, "long")]
+)
 def test_a_jump_ends_or_prolongs_waits_for_a_time_of_day_and_no_others(
-    clock: Clock, wrong: float, jump: float, wall_seconds: float
+    clock: Clock, wrong: float, jump: float, expected: str
 ) -> None:
     clock.jump(wrong)
     with asked(clock, "wait") as program:
@@ -69,7 +84,8 @@ def test_a_jump_ends_or_prolongs_waits_for_a_time_of_day_and_no_others(
         clock.jump(jump)
         took = answered(program)
 
-    assert took == pytest.approx(dict.fromkeys(FORWARD_ONLY, 0.6) | dict.fromkeys(WALL, wall_seconds), abs=0.15)
+    lengths = {name: length(seconds) for name, seconds in took.items()}
+    assert lengths == dict.fromkeys(FORWARD_ONLY, "right") | dict.fromkeys(WALL, expected)
 
 
 def test_without_a_compiler_there_is_a_reason_and_nothing_is_loaded(

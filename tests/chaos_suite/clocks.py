@@ -39,6 +39,13 @@ class Clock:
             return {}
         return {"LD_PRELOAD": str(self._library.path), _VARIABLE: str(self._file)}
 
+    def is_read_by(self, pid: int | None) -> bool:
+        """Whether that process, if there is one, goes by it."""
+        try:
+            return str(self._file) in Path(f"/proc/{pid}/maps").read_text()
+        except OSError:
+            return False
+
     def jump(self, seconds: float) -> None:
         """From where it is now; back where they are negative."""
         self._move(self._microseconds + round(seconds * 1_000_000))

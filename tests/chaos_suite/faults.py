@@ -21,9 +21,9 @@ from console.local_stack.postgres import LocalPostgres
 from schemas.acknowledge import AcknowledgeConfig
 from schemas.control import Resync, SwitchPolicy
 from schemas.identifiers import TableName
-from tests.chaos_suite.clocks import Clock
 from tests.chaos_suite.place import NAME, WAL_SENDER_SECONDS, Place, SmallDisk
 from tests.chaos_suite.supervised import Supervised
+from tests.support.eventually import eventually
 from tests.support.processes import children, descendants, signal_all
 from tests.support.proxy import Proxy
 
@@ -35,6 +35,7 @@ _POLICIES = (
 )
 
 _JUMP_SECONDS = 2.0, 6 * 3600.0
+_STAYS_WRONG = 0.5
 _LOCK_SECONDS = 30
 _LONG_TRANSACTIONS = """
     select application_name, state, wait_event from pg_stat_activity where xact_start < now() - interval '10 seconds'
@@ -99,8 +100,8 @@ class Faults:
 
     def _of_clocks(self) -> dict[str, Fault]:
         return {
-            f"clock of {name} {way}": partial(_jump, clock, sign)
-            for name, clock in self._place.clocks.items()
+            f"clock of {name} {way}": partial(self._jump, name, sign)
+            for name in self._place.clocks
             for way, sign in (("forward", 1), ("back", -1))
         }
 
@@ -238,7 +239,26 @@ class Faults:
         policy = AcknowledgeConfig.model_validate(wanted) if wanted is not None else None
         send_command(self._place.config, SwitchPolicy(policy))
 
-    # Disks.
+    # Clocks and disks.
+
+    def _jump(self, name: str, sign: int, chance: Random) -> None:
+        """Of seconds as often as of hours. Every second time it stays wrong until the round ends."""
+        clock = self._place.clocks[name]
+        if clock.why_not is not None:
+            raise Impossible(clock.why_not)
+        eventually(
+            lambda: clock.is_read_by(self._place.source.pid if name == "postgres" else self._capture.pid),
+            what=f"a clock of {name} that can jump",
+        )
+        shortest, longest = _JUMP_SECONDS
+        seconds = sign * shortest * (longest / shortest) ** chance.random()
+        clock.jump(seconds)
+        if chance.random() < _STAYS_WRONG:
+            return
+        try:
+            _wait(chance)
+        finally:
+            clock.jump(-seconds)
 
     def _fill_broker(self, chance: Random) -> None:
         _fill(self._place.broker_disk, chance)
@@ -316,21 +336,6 @@ def _fill(disk: SmallDisk, chance: Random) -> None:
         _wait(chance)
     finally:
         disk.free()
-
-
-def _jump(clock: Clock, sign: int, chance: Random) -> None:
-    """Of seconds as often as of hours. Every second time it stays wrong until the round ends, whatever else happens."""
-    if clock.why_not is not None:
-        raise Impossible(clock.why_not)
-    shortest, longest = _JUMP_SECONDS
-    seconds = sign * shortest * (longest / shortest) ** chance.random()
-    clock.jump(seconds)
-    if chance.random() < 0.5:
-        return
-    try:
-        _wait(chance)
-    finally:
-        clock.jump(-seconds)
 
 
 def _wait(chance: Random) -> None:

@@ -1,4 +1,4 @@
-"""A process whose wall clock somebody else moves: says what its clocks show, or how long its waits of 0.6 s took."""
+"""A process whose wall clock somebody else moves: says what its clocks show, or how long its waits of a second took."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-_SECONDS = 0.6
+_SECONDS = 1.0
 _LIBC = ctypes.CDLL(None)
 _MONOTONIC = 1
 
