@@ -124,16 +124,18 @@ class Faults:
         }
 
     def heal(self) -> None:
-        """After a fault that could not be ended as it should."""
+        """After a fault that could not be ended as it should. The clock of Postgres is set right, too: where it went
+        back after a cut, wal_sender_timeout, by which the end of a silent connection is known, comes as much later."""
         for link in self._place.links.values():
             link.heal()
         for disk in (self._place.broker_disk, self._place.store_disk):
             disk.free()
+        self._place.clocks["postgres"].set_right()
         for server in (self._place.source, self._place.mirror, self._place.kafka):
             server.start()
 
     def set_clocks_right(self) -> None:
-        """After the round: what has to be there at its end is there also where a clock stays wrong."""
+        """After a round, and not before it is checked: to jump forward would wake whoever waits for too long."""
         for clock in self._place.clocks.values():
             clock.set_right()
 
