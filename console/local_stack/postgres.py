@@ -70,12 +70,17 @@ class LocalPostgres:
     """One Postgres server. `with` starts it and ends it; in between it may be stopped, killed and started again."""
 
     def __init__(
-        self, version: int = 17, data_dir: Path | None = None, settings: Mapping[str, str] | None = None
+        self,
+        version: int = 17,
+        data_dir: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.version = version
         self._data_dir = data_dir.absolute() if data_dir is not None else None
         throw_away = _THROW_AWAY_SETTINGS if data_dir is None else {}
         self._settings = {**SETTINGS, **throw_away, **(settings or {})}
+        self._environment = {**_ENVIRONMENT, **(environment or {})}
         self._user = server_user()
         self._process: ServerProcess | None = None
         self._port: int | None = None
@@ -199,7 +204,7 @@ class LocalPostgres:
                 *("-D", str(directory / "data")),
                 *(part for name, value in settings.items() for part in ("-c", f"{name}={value}")),
             ],
-            env=_ENVIRONMENT,
+            env=self._environment,
             log=directory / "server.log",
             end_signal=StopMode.IMMEDIATE.value if throw_away else StopMode.FAST.value,
             end_seconds=_END_SECONDS,

@@ -23,6 +23,7 @@ from schemas.control import Resync, SwitchPolicy
 from schemas.identifiers import TableName
 from tests.chaos_suite.place import NAME, WAL_SENDER_SECONDS, Place, SmallDisk
 from tests.chaos_suite.supervised import Supervised
+from tests.support.eventually import eventually
 from tests.support.processes import children, descendants, signal_all
 from tests.support.proxy import Proxy
 
@@ -33,6 +34,8 @@ _POLICIES = (
     {"policy": "bounded", "max_wal": "1MB"},
 )
 
+_JUMP_SECONDS = 2.0, 6 * 3600.0
+_STAYS_WRONG = 0.5
 _LOCK_SECONDS = 30
 _LONG_TRANSACTIONS = """
     select application_name, state, wait_event from pg_stat_activity where xact_start < now() - interval '10 seconds'
@@ -56,7 +59,14 @@ class Faults:
 
     def kinds(self) -> dict[str, Fault]:
         """All that can happen, by name."""
-        return self._of_stages() | self._of_servers() | self._of_links() | self._of_tables() | self._of_the_rest()
+        return (
+            self._of_stages()
+            | self._of_servers()
+            | self._of_links()
+            | self._of_clocks()
+            | self._of_tables()
+            | self._of_the_rest()
+        )
 
     def _of_stages(self) -> dict[str, Fault]:
         stages = [self._capture, *self._applies]
@@ -88,6 +98,13 @@ class Faults:
         }
         return found | {"cut apply-mirror": partial(_mute, self._place.links["apply-mirror"])}
 
+    def _of_clocks(self) -> dict[str, Fault]:
+        return {
+            f"clock of {name} {way}": partial(self._jump, name, sign)
+            for name in self._place.clocks
+            for way, sign in (("forward", 1), ("back", -1))
+        }
+
     def _of_tables(self) -> dict[str, Fault]:
         return {
             "add column": self._add_column,
@@ -107,13 +124,20 @@ class Faults:
         }
 
     def heal(self) -> None:
-        """After a fault that could not be ended as it should."""
+        """After a fault that could not be ended as it should. The clock of Postgres is set right, too: where it went
+        back after a cut, wal_sender_timeout, by which the end of a silent connection is known, comes as much later."""
         for link in self._place.links.values():
             link.heal()
         for disk in (self._place.broker_disk, self._place.store_disk):
             disk.free()
+        self._place.clocks["postgres"].set_right()
         for server in (self._place.source, self._place.mirror, self._place.kafka):
             server.start()
+
+    def set_clocks_right(self) -> None:
+        """After a round, and not before it is checked: to jump forward would wake whoever waits for too long."""
+        for clock in self._place.clocks.values():
+            clock.set_right()
 
     def _sql(self, *statements: str) -> None:
         """A session of a copy that a cut has left at the server holds the lock of its table, until capture has noticed
@@ -220,7 +244,26 @@ class Faults:
         policy = AcknowledgeConfig.model_validate(wanted) if wanted is not None else None
         send_command(self._place.config, SwitchPolicy(policy))
 
-    # Disks.
+    # Clocks and disks.
+
+    def _jump(self, name: str, sign: int, chance: Random) -> None:
+        """Of seconds as often as of hours. Every second time it stays wrong until the round ends."""
+        clock = self._place.clocks[name]
+        if clock.why_not is not None:
+            raise Impossible(clock.why_not)
+        eventually(
+            lambda: clock.is_read_by(self._place.source.pid if name == "postgres" else self._capture.pid),
+            what=f"a clock of {name} that can jump",
+        )
+        shortest, longest = _JUMP_SECONDS
+        seconds = sign * shortest * (longest / shortest) ** chance.random()
+        clock.jump(seconds)
+        if chance.random() < _STAYS_WRONG:
+            return
+        try:
+            _wait(chance)
+        finally:
+            clock.jump(-seconds)
 
     def _fill_broker(self, chance: Random) -> None:
         _fill(self._place.broker_disk, chance)

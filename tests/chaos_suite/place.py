@@ -17,6 +17,7 @@ from console.config import Config, load
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
 from console.local_stack.processes import free_port
+from tests.chaos_suite.clocks import Clock, made_library
 from tests.support.proxy import Proxy
 
 NAME = "chaos"
@@ -74,6 +75,8 @@ class Place:
     links: dict[str, Proxy]
     broker_disk: SmallDisk
     store_disk: SmallDisk
+    clocks: dict[str, Clock]
+    """Of the source, and of capture with all that it starts."""
 
     @property
     def config(self) -> Config:
@@ -95,10 +98,11 @@ class Place:
         return psycopg.connect(self.mirror.dsn(NAME), autocommit=True, connect_timeout=5)
 
     def capture_environment(self) -> dict[str, str]:
-        """Through the proxies."""
+        """Through the proxies, with a clock that can be wrong."""
         return {
             "PENSTOCK_SOURCE__DSN": make_conninfo(self.source.dsn(NAME), port=self.links["capture-postgres"].port),
             "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{self.links['capture-kafka'].port}",
+            **self.clocks["capture"].environment,
         }
 
     def apply_environment(self) -> dict[str, str]:
@@ -121,8 +125,10 @@ def made_place() -> Iterator[Place]:
         stack.callback(broker_disk.close)
         store_disk = SmallDisk(folder / "store", _STORE_DISK)
         stack.callback(store_disk.close)
+        library = made_library(folder)
+        clocks = {name: Clock(library, folder / f"clock-of-{name}") for name in ("postgres", "capture")}
         settings = {"wal_sender_timeout": f"{WAL_SENDER_SECONDS}s"}
-        source = stack.enter_context(LocalPostgres(settings=settings))
+        source = stack.enter_context(LocalPostgres(settings=settings, environment=clocks["postgres"].environment))
         mirror = stack.enter_context(LocalPostgres())
         behind = {name: free_port() for name in ("capture-kafka", "apply-kafka")}
         links = {name: stack.enter_context(Proxy(port)) for name, port in behind.items()}
@@ -135,7 +141,7 @@ def made_place() -> Iterator[Place]:
                 admin.execute(f"create database {NAME}")
         file = folder / "penstock.toml"
         file.write_text(_toml(folder, store_disk.folder, source, mirror, kafka))
-        yield Place(folder, file, source, mirror, kafka, links, broker_disk, store_disk)
+        yield Place(folder, file, source, mirror, kafka, links, broker_disk, store_disk, clocks)
     if not (folder / _KEPT).exists():
         shutil.rmtree(folder, ignore_errors=True)
 

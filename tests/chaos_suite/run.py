@@ -108,6 +108,7 @@ def _round(each: Round, place: Place, faults: Faults, result: Result, only: tupl
     each.failures += failures + watchers.halves[:3]
     if not failures:
         each.failures += differences(place)
+    faults.set_clocks_right()
 
 
 def _left_behind(stages: list[Supervised]) -> list[str]:
