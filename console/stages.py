@@ -7,6 +7,7 @@ second after DRAIN_SECONDS at the latest, whatever it was doing.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import selectors
@@ -35,6 +36,7 @@ _LATE_SECONDS = 2.5
 """How much longer its parent waits for a stage that should have drained."""
 _LOOK_SECONDS = 0.1
 FAILED = 1
+_STDERR = 2
 
 log = structlog.get_logger(__name__)
 
@@ -199,7 +201,8 @@ def running_as_stage(parent_pipe: int | None, *, cut_short: int = 0) -> Iterator
     """Inside a stage: an event that is set by a signal, or by the parent's death.
 
     With a parent, a PenstockError is told to it instead of being raised. `cut_short` is the exit code of a stage that
-    did not drain in time: an error where it was to come to an end by itself."""
+    did not drain in time: an error where it was to come to an end by itself. SIGUSR1 makes it tell what it does."""
+    faulthandler.register(signal.SIGUSR1, file=_STDERR)
     with stop_on_signals() as stop, _ended_in_time(stop, cut_short):
         if parent_pipe is None:
             yield stop

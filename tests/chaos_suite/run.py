@@ -68,6 +68,9 @@ def _rounds(result: Result, place: Place, stages: list[Supervised], only: tuple[
         each = Round(result.seed + len(result.rounds))
         result.rounds.append(each)
         _round(each, place, faults, result, only)
+        if each.failures:
+            for stage in stages:
+                stage.tell_stacks()
         failures = each.failures = each.failures + _left_behind(stages)
         found = "; ".join([*failures, *_failures(stages)]) or "and equal"
         _tell(f"round {each.seed}: {each.rows} rows, caught up in {each.catch_up_seconds:.0f} s, {found}")

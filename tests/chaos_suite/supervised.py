@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from console.stages import Stage
-from tests.support.processes import descendants, signal_all
+from tests.support.processes import children, descendants, signal_all
 
 MARK = "PENSTOCKS_CHAOS"
 """A variable of every process of a run, by which those that were left behind are found. Not one of penstock's."""
@@ -60,6 +60,13 @@ class Supervised:
         pid = self.pid
         if pid is not None:
             signal_all([pid], signal.SIGKILL)
+
+    def tell_stacks(self) -> None:
+        """Into its log: what each thread does."""
+        pid = self.pid
+        if pid is not None:
+            signal_all([pid], signal.SIGUSR1)
+            signal_all(children(pid, "java"), signal.SIGQUIT)
 
     def excuse_files(self) -> None:
         """Of the process that runs now: what is about to be killed cannot remove its own."""

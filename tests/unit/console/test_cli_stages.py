@@ -59,6 +59,19 @@ def test_a_signal_asks_for_a_clean_stop(number: signal.Signals) -> None:
     assert process.returncode == 0
 
 
+def test_a_stage_that_seems_to_hang_tells_what_its_threads_do_and_goes_on() -> None:
+    with a_stage('stop.wait(); print("drained")') as process:
+        process.send_signal(signal.SIGUSR1)
+        assert process.stderr is not None
+        told = iter(process.stderr.readline, "")
+        assert any("(most recent call first)" in line for line in told)
+        process.send_signal(signal.SIGTERM)
+
+        out, _ = process.communicate(timeout=30)
+
+    assert out == "drained\n"
+
+
 def test_a_second_signal_ends_at_once() -> None:
     # In short naps: a signal that comes just before a sleep is seen by Python after it.
     naps = "import time; [time.sleep(0.1) for _ in range(600)]"
