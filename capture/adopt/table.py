@@ -34,6 +34,7 @@ _OPS = {"c": Op.CREATE, "r": Op.CREATE, "u": Op.UPDATE, "d": Op.DELETE, "t": Op.
 _NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 _IDS = {"apicurio.value.contentId", "apicurio.value.globalId"}
 """Headers. The bytes below them may look as if they began with an id."""
+_LATE = "If it lost its offsets, and rows may be gone since: have it write the table to a new topic, with a snapshot."
 _ANEW = "A table that was stopped begins anew, at the beginning of its topic, with the next start of adopt."
 
 log = structlog.get_logger(__name__)
@@ -96,6 +97,8 @@ class AdoptedTable:
         self.name: TableName | None = None
         self._shape: _Shape | None = None
         self._half: _HalfMove | None = None
+        self._copied = True
+        """Whether the record before was of a snapshot; of the first one nobody asks."""
         self._deleted: bytes | None = None
         """The key of the record before, if that was a delete: its tombstone comes next."""
         self._buried: list[_Tombstone] = []
@@ -137,6 +140,7 @@ class AdoptedTable:
             raise NotAdopted("A record has the id of its schema in its headers, not in its bytes.", solution=CONFLUENT)
         envelope = self._shared.theirs.decoded(value)
         op = _operation(envelope, key)
+        self._notice_snapshot(envelope)
         values = self._shared.theirs.decoded(key) if key is not None else {}
         if self._shape is None or schema_id_of(value) != self._shape.written_as:
             self._take_on(value, envelope, values, place)
@@ -144,6 +148,17 @@ class AdoptedTable:
             return  # a truncate before any row
         self._change(op, envelope, values, headers, offset)
         self._deleted = key if op is Op.DELETE else None
+
+    def _notice_snapshot(self, envelope: Mapping[str, Any]) -> None:
+        """A connector that forgot how far it was copies the table once more. What was deleted meanwhile it never tells,
+        and a snapshot that somebody asked for may have some rows only: so nothing is emptied for it."""
+        told = str(envelope["source"].get("snapshot"))
+        copied = envelope["op"] == "r" and told != "incremental"
+        if self.begun and copied and (told.startswith("first") or not self._copied):
+            log.warning(
+                "connector copies anew, rows that were deleted meanwhile stay", topic=self.topic, solution=_LATE
+            )
+        self._copied = copied
 
     def _bury(self, tombstone: _Tombstone) -> None:
         """Compaction took the delete before it, and this is the only word of it."""

@@ -13,13 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import duckdb
 import psycopg
 import pytest
 from psycopg.rows import dict_row
 
 from capture.checkpoints import last_accepted
 from console.control import send_command
-from console.demo.proof import TableProof, prove
+from console.demo.proof import prove
 from console.local_stack.kafka import LocalKafka
 from schemas.checkpoint import Checkpoint
 from schemas.control import Resync
@@ -71,19 +72,22 @@ class Adopted:
 
     def assert_equal(self) -> None:
         """What is committed now arrives."""
-        with suppress(AssertionError):
-            eventually(lambda: not self._differences(), seconds=90)
-        assert self._differences() == [], self.log().read_text()[-4000:]
+        try:
+            eventually(self._is_equal, seconds=90, what="equal tables")
+        except AssertionError:
+            print(self.log().read_text()[-4000:])  # noqa: T201 -- shown by pytest when a test fails
+            raise
         assert self.worker.running()
+
+    def _is_equal(self) -> bool:
+        dsn = self.pipeline._postgres.dsn(self.pipeline.name)
+        with psycopg.connect(dsn, row_factory=dict_row) as source, suppress(duckdb.BinderException):
+            return all(proof.equal for proof in prove(source, self.pipeline.lake_path, [T]))
+        return False  # apply, in this process, has the file open just now
 
     def log(self) -> Path:
         """Of the newest adopt."""
         return max(self.pipeline.folder.glob("adopt*.log"), key=lambda log: log.stat().st_mtime)
-
-    def _differences(self) -> list[TableProof]:
-        dsn = self.pipeline._postgres.dsn(self.pipeline.name)
-        with psycopg.connect(dsn, row_factory=dict_row) as source:
-            return [proof for proof in prove(source, self.pipeline.lake_path, [T]) if not proof.equal]
 
     def assert_each_record_is_in_one_window(self) -> None:
         """The checkpoints count as many changes as Debezium's topic has, tombstones left out."""
@@ -197,7 +201,7 @@ def test_a_killed_adopt_and_an_apply_that_starts_again_lose_nothing_and_double_n
     adopted.assert_each_record_is_in_one_window()
 
 
-def test_a_connector_that_forgot_how_far_it_was_sends_much_again_and_the_table_is_the_same(adopted: Adopted) -> None:
+def test_a_connector_that_forgot_how_far_it_was_copies_anew_and_that_is_told(adopted: Adopted) -> None:
     pipeline = adopted.pipeline
     adopted.assert_equal()
     pipeline.sql("update t set name = 'seen' where id = 1")
@@ -208,12 +212,13 @@ def test_a_connector_that_forgot_how_far_it_was_sends_much_again_and_the_table_i
     pipeline.sql(
         "update t set name = 'unseen', small = small + 1 where id <= 3",
         f"insert into t select i, {ROW} from generate_series(30, 32) i",
-        "delete from t where id in (8, 31)",
+        "delete from t where id = 31",  # a row that was there before would stay: Debezium does not tell
     )
 
     adopted.worker.begin(CONNECTOR)
 
     adopted.assert_equal()
+    assert "rows that were deleted meanwhile stay" in adopted.log().read_text()
 
 
 def test_columns_that_come_and_go_are_followed(adopted: Adopted) -> None:
