@@ -118,9 +118,10 @@ class CheckpointWriter:
 
         `read`: how far topics of others were read for what lies before `lsn`; told beside the ends of ours."""
         self.lsn, self.commit_ts = lsn, commit_ts
-        self._ends = {**self._measure(topics), **(read or {})}
+        self._ends = self._measure(topics)
+        ends = {**self._ends, **(read or {})}
         failpoint("checkpoint.opening", BrokerUnreachable)
-        self._write(Checkpoint(self._log_id, self._epoch, True, lsn, lsn, commit_ts, _now(), (), self._ends, control))
+        self._write(Checkpoint(self._log_id, self._epoch, True, lsn, lsn, commit_ts, _now(), (), ends, control))
         failpoint("checkpoint.opened", BrokerUnreachable)
 
     def cut(
@@ -138,11 +139,11 @@ class CheckpointWriter:
         assert lsn >= self.lsn, "a checkpoint never goes back"  # noqa: S101 -- an invariant of the protocol
         ends = self._measure({each.topic for each in moved})
         check_growth(self._ends, ends, moved)
-        ends |= read or {}
         self._ends |= ends
         self._written += 1
         if self._written % _FULL_ENDS_EVERY == 0:
             ends = self._ends
+        ends = {**ends, **(read or {})}
         failpoint("checkpoint.writing", BrokerUnreachable)
         self._write(
             Checkpoint(

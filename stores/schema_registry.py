@@ -27,6 +27,8 @@ _LARGEST_ID = 2**31 - 1
 _LONGEST_WORDS = 300
 _BUSY = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 _INCOMPATIBLE = {HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY}
+_NO_SCHEMA = 40403
+"""What Confluent's API says, beside HTTP's 404, where a registry has no schema of that id."""
 _NOT_LET_IN = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 
 
@@ -44,6 +46,10 @@ class RegistryRefused(LogError):
         "Correct `kafka.schema_registry`: it is the address under which `/subjects` is found, with Apicurio the one "
         "that ends in `/apis/ccompat/v7`."
     )
+
+
+class SchemaMissing(LogError):
+    """The registry has no schema of an id that a record names."""
 
 
 class SchemaRefused(LogError):
@@ -106,7 +112,9 @@ class SchemaRegistry:
 
     def _refusal(self, error: urllib.error.HTTPError, what: str) -> LogError:
         """The one place where a registry's status becomes our error."""
-        said = _words(error)
+        code, said = _words(error)
+        if code == _NO_SCHEMA:
+            return SchemaMissing(f"The schema registry at {self.address} does not have {what}: {said}")
         if error.code in _BUSY or error.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return RegistryUnreachable(f"The schema registry at {self.address} cannot answer now: {said}")
         if error.code in _NOT_LET_IN:
@@ -133,9 +141,11 @@ class SchemaRegistry:
         )
 
 
-def _words(error: urllib.error.HTTPError) -> str:
+def _words(error: urllib.error.HTTPError) -> tuple[int | None, str]:
+    """Its own code, and what it says."""
     try:
-        message = str(json.loads(error.read())["message"])
-    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
-        message = str(error.reason)
-    return f"{' '.join(message.split())[:_LONGEST_WORDS]} (HTTP {error.code})."
+        answer = json.loads(error.read())
+        code, message = answer.get("error_code"), str(answer["message"])
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError):
+        code, message = None, str(error.reason)
+    return code, f"{' '.join(message.split())[:_LONGEST_WORDS]} (HTTP {error.code})."

@@ -16,7 +16,7 @@ import structlog
 from schemas.connections import KafkaConfig
 from schemas.errors import LogError
 from schemas.failpoints import failpoint
-from schemas.identifiers import SchemaId, TableId
+from schemas.identifiers import SchemaId, TableId, TableName
 from schemas.registered import registered
 from schemas.table import TableSchema
 from schemas.wire import derived_id
@@ -79,6 +79,10 @@ class SchemaTopic:
     def shapes_of(self, table: TableId) -> list[TableSchema]:
         """Every shape that the relation ever had, under all of its names, as far as the topic was read."""
         return [each.table for each in self._known.values() if each.table is not None and each.table.id == table]
+
+    def tables(self) -> set[TableName]:
+        """Every name that a table ever had, as far as the topic was read."""
+        return {each.table.name for each in self._known.values() if each.table is not None}
 
     def register(self, subject: str, avro: dict[str, Any], table: TableSchema | None) -> SchemaId:
         """Durable on the topic, and in the registry, when it returns. Registering the same again changes nothing."""

@@ -16,7 +16,6 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 import fastavro
-import stamina
 from fastavro.schema import expand_schema
 
 from capture.pgoutput.messages import UNCHANGED
@@ -27,13 +26,12 @@ from schemas.pg_types.pg_type import ValueNotCarried
 from schemas.pg_types.registry import TYPES, pg_type
 from schemas.table import Column, TableSchema
 from schemas.wire import HEADER_BYTES, NotOurRecord, derived_id, schema_id_of
-from stores.schema_registry import RegistryUnreachable
+from stores.schema_registry import SchemaMissing
 
 Convert: TypeAlias = Callable[[Any], Any]
 Row: TypeAlias = list[Any]
 """A value for each column, or UNCHANGED."""
 
-_PATIENCE_SECONDS = 600.0
 _BOOL, _BYTEA, _INT8, _INT2, _INT4, _TEXT = 16, 17, 20, 21, 23, 25
 _FLOAT4, _FLOAT8, _JSON, _XML, _NUMERIC, _UUID = 700, 701, 114, 142, 1700, 2950
 _DATE, _TIME, _TIMESTAMP, _TIMESTAMPTZ = 1082, 1083, 1114, 1184
@@ -43,11 +41,18 @@ _INFINITIES = {
     -9_223_372_036_832_400_000: TIMESTAMP_MINUS_INFINITY,
 }
 """Of a timestamp: what the JDBC driver takes for them, in microseconds."""
+CONFLUENT = (
+    "Have the connector write Avro in Confluent's wire format; with Apicurio's converter "
+    "`apicurio.registry.as-confluent = true`, `apicurio.registry.use-id = contentId` and "
+    "`apicurio.registry.headers.enabled = false`. Then have it write the table to a new topic, with a snapshot."
+)
 _ISO = re.compile(r"([+-]?)(\d{4,})(-.*)T(.*)Z")
 
 
 class NotAdopted(LogError):
     """A topic, or a record on it, is not what penstock can go on with. Its table is left out; the others go on."""
+
+    solution = "Leave the topic out of `adopt.topics`, or capture the table instead."
 
 
 @dataclass(frozen=True)
@@ -103,11 +108,7 @@ class DebeziumSchemas:
         try:
             schema = self._schema(schema_id_of(record))
         except NotOurRecord as error:
-            raise NotAdopted(
-                error.reason,
-                solution="Have the connector write Avro in Confluent's wire format; with Apicurio's converter "
-                "`apicurio.registry.as-confluent = true` and `apicurio.registry.use-id = contentId`.",
-            ) from None
+            raise NotAdopted(error.reason, solution=CONFLUENT) from None
         try:
             value = fastavro.schemaless_reader(io.BytesIO(record[HEADER_BYTES:]), schema, None)
         except (EOFError, ValueError, IndexError, KeyError, TypeError) as error:
@@ -120,6 +121,12 @@ class DebeziumSchemas:
         """How the rows of this record, and of all others with its schema, are read."""
         schema: Any = expand_schema(self._schema(schema_id_of(envelope)))
         row = next(_without_null(field["type"]) for field in schema["fields"] if field["name"] == "after")
+        strange = set(key) - {field["name"] for field in row["fields"]}
+        if strange:
+            raise NotAdopted(
+                f"The key of its records has {', '.join(sorted(strange))}, which no column of the table is.",
+                solution="Take the transformation out that changes keys, or leave no column of the key out.",
+            )
         found = [_column(field["name"], field["type"], key) for field in row["fields"]]
         return Reading(tuple(column for column, _ in found), tuple(convert for _, convert in found))
 
@@ -128,10 +135,11 @@ class DebeziumSchemas:
             self._known[wanted] = fastavro.parse_schema(_without_logical_types(self._asked(wanted)))
         return self._known[wanted]
 
-    @stamina.retry(on=RegistryUnreachable, attempts=None, timeout=_PATIENCE_SECONDS, wait_max=5.0)
     def _asked(self, wanted: SchemaId) -> Any:  # noqa: ANN401 -- Avro is JSON
         try:
             return self._registered(wanted)
+        except SchemaMissing as error:
+            raise NotAdopted(error.reason, solution="Restore the schema in the connector's registry.") from None
         except LogError as error:
             error.solution = error.solution.replace("kafka.schema_registry", "adopt.schema_registry")
             raise
@@ -262,5 +270,5 @@ _NAMED: dict[str | None, tuple[int, Convert]] = {
     "io.debezium.time.MicroDuration": (_INT8, _same),
     "org.apache.kafka.connect.data.Date": (_DATE, _same),
     "org.apache.kafka.connect.data.Time": (_TIME, lambda milliseconds: milliseconds * 1000),
-    "org.apache.kafka.connect.data.Timestamp": (_TIMESTAMP, lambda milliseconds: milliseconds * 1000),
+    "org.apache.kafka.connect.data.Timestamp": (_TIMESTAMP, lambda milliseconds: _moment(milliseconds * 1000)),
 }

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import assert_never
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from capture.adopt.debezium import DebeziumSchemas, NotAdopted, placeholders
 from capture.adopt.table import AdoptedTable, Shared
@@ -24,17 +24,18 @@ from capture.metrics import BYTES, CHANGES, CHECKPOINT_LSN, CHECKPOINTS
 from capture.producer import BoundedProducer
 from capture.registrar import Registrar
 from schemas.control import Resync, SwitchPolicy
-from schemas.errors import LogError
+from schemas.errors import LogError, PenstockError
 from schemas.identifiers import TableName
 from schemas.lsn import Lsn
 from schemas.patterns import matching
 from schemas.pg_types.pg_type import ValueNotCarried
 from schemas.topics import Topics
-from stores.kafka_errors import BrokerUnreachable, TopicMissing, log_error
+from stores.kafka_errors import MISSING, BrokerUnreachable, log_error
 from stores.kafka_log import KafkaLog, Tail, TopicKind
-from stores.schema_registry import SchemaRegistry
+from stores.schema_registry import RegistryUnreachable, SchemaRegistry
 from stores.schema_topic import SchemaTopic
 
+_PAUSE_SECONDS = 5.0
 _READ_SECONDS = 0.1
 _READ_RECORDS = 2000
 _FIRST_LSN = Lsn(1)
@@ -49,9 +50,14 @@ class AdoptTaken(LogError):
 
 
 def run_adopt(config: AdoptConfig, stop: threading.Event) -> None:
-    """Adopts until `stop`; raises PenstockError where it cannot go on."""
-    with ExitStack() as parts:
-        Adoption(config, parts).run(stop)
+    """Adopts until `stop`; waits for what is away; raises PenstockError where it cannot go on."""
+    while not stop.is_set():
+        with ExitStack() as parts:
+            try:
+                Adoption(config, parts).run(stop)
+            except (BrokerUnreachable, RegistryUnreachable) as error:
+                log.warning("waiting to open the next epoch", error=error.reason, solution=error.solution)
+                stop.wait(_PAUSE_SECONDS)
     log.info("adopt stopped")
 
 
@@ -126,8 +132,11 @@ class Adoption:
         self._cut()
 
     def _take(self, message: Message) -> None:
-        table, error = self._tables.get(message.topic() or ""), message.error()
+        topic, error = message.topic() or "", message.error()
+        table = self._tables.get(topic)
         if table is None or table.stopped:
+            if error is not None:
+                _raise_unless_passing(error, topic)
             return
         try:
             if error is not None:
@@ -135,19 +144,20 @@ class Adoption:
             else:
                 table.take(message, self._writer.place)
         except (NotAdopted, ValueNotCarried) as refused:
-            table.stop(refused)
-            self._consumer.pause([TopicPartition(table.topic, 0)])
+            self._stop(table, refused)
+
+    def _stop(self, table: AdoptedTable, why: PenstockError) -> None:
+        table.stop(why)
+        self._consumer.pause([TopicPartition(table.topic, 0)])
 
     def _not_read(self, table: AdoptedTable, error: KafkaError) -> None:
-        failure = log_error(error, f"reading {table.topic}", topic=table.topic, operation="Read")
-        is_gone = error.code() == KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 -- so confluent-kafka names it
-        if is_gone or isinstance(failure, TopicMissing):
+        gone = MISSING | {KafkaError._AUTO_OFFSET_RESET}  # noqa: SLF001 -- so confluent-kafka names it
+        if error.code() in gone:
             raise NotAdopted(
-                f"Topic {table.topic} does not have offset {table.next}, which is to be read next.",
+                f"Offset {table.next}, which is to be read next, is not there.",
                 solution="Keep its records for longer than adopt may be away.",
             )
-        if not isinstance(failure, BrokerUnreachable):  # which is waited for
-            raise failure
+        _raise_unless_passing(error, table.topic)
 
     # Which topics.
 
@@ -155,30 +165,37 @@ class Adoption:
         return bool(matching([topic], self._config.adopt.topics))
 
     def _look_for_topics(self) -> None:
-        found = {topic for topic in self._kafka.topics() if self._is_wanted(topic)}
-        new = sorted(found - self._tables.keys() - self._left_out)
+        found = self._partitions()
+        for table in self._tables.values():
+            if not table.stopped and found.get(table.topic, 1) > 1:
+                self._stop(table, _divided(table.topic, found[table.topic]))
+        wanted = {topic for topic in found if self._is_wanted(topic)}
+        new = sorted(wanted - self._tables.keys() - self._left_out)
         for topic in new:
             try:
-                self._tables[topic] = AdoptedTable(self._shared, topic, self._beginning(topic), begun=False)
+                begin = self._beginning(topic, found[topic])
             except NotAdopted as refused:
                 self._left_out.add(topic)
                 log.warning("topic left out", topic=topic, error=refused.reason, solution=refused.solution)
+            else:
+                self._tables[topic] = AdoptedTable(self._shared, topic, begin, begun=False)
         if new:
             self._assign()
 
-    def _beginning(self, topic: str) -> int:
+    def _partitions(self) -> dict[str, int]:
+        return {topic: len(told.partitions) for topic, told in self._kafka.cluster().topics.items()}
+
+    def _beginning(self, topic: str, partitions: int) -> int:
         """It has to be there: the copy of the table stands on it."""
+        if partitions == 0:
+            raise NotAdopted(f"Topic {topic} is not there.")
         if topic.startswith(f"{self._config.pipeline}."):
             raise NotAdopted(
                 f"Topic {topic} could be one of the pipeline's own.",
                 solution="Give the pipeline another name than the connector's `topic.prefix`.",
             )
-        partitions = self._partitions(topic)
         if partitions > 1:
-            raise NotAdopted(
-                f"Topic {topic} has {partitions} partitions, so nobody knows the order of its records.",
-                solution="Have the connector write to topics of one partition (`topic.creation.default.partitions`).",
-            )
+            raise _divided(topic, partitions)
         begin = self._kafka.begins([topic])[topic][0]
         if begin > 0 and self._config.adopt.missing_beginning is MissingBeginning.REFUSE:
             raise NotAdopted(
@@ -187,15 +204,6 @@ class Adoption:
                 "once more, by a signal for an incremental snapshot. Or capture the table instead.",
             )
         return begin
-
-    def _partitions(self, topic: str) -> int:
-        try:
-            told = self._consumer.list_topics(topic, self._config.kafka.patience.total_seconds())
-        except KafkaException as error:
-            raise log_error(
-                error.args[0], f"asking for the partitions of {topic}", topic=topic, operation="Describe"
-            ) from error
-        return len(told.topics[topic].partitions)
 
     def _assign(self) -> None:
         """Never while records that were read wait to be taken: they would come again."""
@@ -212,15 +220,20 @@ class Adoption:
                 case _:
                     assert_never(command)
 
-    def _begin_again(self, table: TableName) -> None:
+    def _begin_again(self, name: TableName) -> None:
         """Its topic is read from the beginning, into a new generation."""
-        topics = [topic for topic, each in self._tables.items() if each.is_of(table)]
+        topics = [topic for topic, each in self._tables.items() if each.is_of(name)]
         if not topics:
-            log.warning("command refused", table=str(table), error="It is on none of the adopted topics.")
+            log.warning("command refused", table=str(name), error="It is on none of the adopted topics.")
         for topic in topics:
+            try:
+                begin = self._beginning(topic, self._partitions().get(topic, 0))
+            except NotAdopted as refused:
+                log.warning("command refused", table=str(name), error=refused.reason, solution=refused.solution)
+                continue
             self._cut()  # what was read so far is of the generation before
-            del self._tables[topic]
-            self._look_for_topics()
+            self._tables[topic] = AdoptedTable(self._shared, topic, begin, begun=False)
+            self._assign()
 
     # The log.
 
@@ -258,3 +271,18 @@ class Adoption:
         last = last_accepted(self._kafka, self._topics.checkpoints)
         if last is None or last[1].epoch != self._epoch:
             raise AdoptTaken(f"Another adopt of pipeline {self._config.pipeline} has begun.")
+
+
+def _divided(topic: str, partitions: int) -> NotAdopted:
+    return NotAdopted(
+        f"Topic {topic} has {partitions} partitions, so nobody knows the order of its records.",
+        solution="Have the connector write to topics of one partition (`topic.creation.default.partitions`).",
+    )
+
+
+def _raise_unless_passing(error: KafkaError, topic: str) -> None:
+    if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        return  # it is in no group: the client wants the name of one
+    failure = log_error(error, f"reading {topic}", topic=topic, operation="Read")
+    if not isinstance(failure, BrokerUnreachable):  # which the client waits for
+        raise failure

@@ -11,14 +11,16 @@ import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
+import duckdb
 import psycopg
 import pytest
 from psycopg.rows import dict_row
 
 from capture.checkpoints import last_accepted
 from console.control import send_command
-from console.demo.proof import TableProof, prove
+from console.demo.proof import prove
 from console.local_stack.kafka import LocalKafka
 from schemas.checkpoint import Checkpoint
 from schemas.control import Resync
@@ -70,15 +72,22 @@ class Adopted:
 
     def assert_equal(self) -> None:
         """What is committed now arrives."""
-        with suppress(AssertionError):
-            eventually(lambda: not self._differences(), seconds=90)
-        assert self._differences() == []
+        try:
+            eventually(self._is_equal, seconds=90, what="equal tables")
+        except AssertionError:
+            print(self.log().read_text()[-4000:])  # noqa: T201 -- shown by pytest when a test fails
+            raise
         assert self.worker.running()
 
-    def _differences(self) -> list[TableProof]:
+    def _is_equal(self) -> bool:
         dsn = self.pipeline._postgres.dsn(self.pipeline.name)
-        with psycopg.connect(dsn, row_factory=dict_row) as source:
-            return [proof for proof in prove(source, self.pipeline.lake_path, [T]) if not proof.equal]
+        with psycopg.connect(dsn, row_factory=dict_row) as source, suppress(duckdb.BinderException):
+            return all(proof.equal for proof in prove(source, self.pipeline.lake_path, [T]))
+        return False  # apply, in this process, has the file open just now
+
+    def log(self) -> Path:
+        """Of the newest adopt."""
+        return max(self.pipeline.folder.glob("adopt*.log"), key=lambda log: log.stat().st_mtime)
 
     def assert_each_record_is_in_one_window(self) -> None:
         """The checkpoints count as many changes as Debezium's topic has, tombstones left out."""
@@ -111,9 +120,9 @@ def adopted(make_shared_pipeline: MakePipeline, kafka: LocalKafka, registry: str
     pipeline.file.write_text(re.sub(r"\[source\].*\[kafka\]", section, pipeline.file.read_text(), flags=re.DOTALL))
     with connect(kafka, connector(pipeline, prefix, registry), plugins=SOURCES) as worker:
         here = Adopted(pipeline, worker, f"{prefix}.public.t")
-        eventually(lambda: pipeline.records(here.topic), seconds=240, what="Debezium's copy of the table")
         here.start()
         pipeline.start_apply()
+        eventually(lambda: pipeline.has_topic(here.topic), seconds=240, what="Debezium's copy of the table")
         eventually(pipeline.lake_path.exists, what="a table")
         yield here
 
@@ -157,8 +166,14 @@ def test_rows_that_debezium_copied_and_changes_of_every_kind_arrive(adopted: Ado
     adopted.assert_each_record_is_in_one_window()
 
 
-def test_a_truncate_empties_the_table(adopted: Adopted) -> None:
-    adopted.pipeline.sql("truncate t", f"insert into t select i, {ROW} from generate_series(1, 20) i")
+def test_a_truncate_empties_the_table_also_as_the_first_record_that_adopt_reads(adopted: Adopted) -> None:
+    pipeline = adopted.pipeline
+    pipeline.stop_capture()
+    pipeline.sql("truncate t")
+    adopted.start()
+    adopted.assert_equal()
+
+    pipeline.sql(f"insert into t select i, {ROW} from generate_series(1, 20) i")
 
     adopted.assert_equal()
 
@@ -186,7 +201,7 @@ def test_a_killed_adopt_and_an_apply_that_starts_again_lose_nothing_and_double_n
     adopted.assert_each_record_is_in_one_window()
 
 
-def test_a_connector_that_forgot_how_far_it_was_sends_much_again_and_the_table_is_the_same(adopted: Adopted) -> None:
+def test_a_connector_that_forgot_how_far_it_was_copies_anew_and_that_is_told(adopted: Adopted) -> None:
     pipeline = adopted.pipeline
     adopted.assert_equal()
     pipeline.sql("update t set name = 'seen' where id = 1")
@@ -197,12 +212,13 @@ def test_a_connector_that_forgot_how_far_it_was_sends_much_again_and_the_table_i
     pipeline.sql(
         "update t set name = 'unseen', small = small + 1 where id <= 3",
         f"insert into t select i, {ROW} from generate_series(30, 32) i",
-        "delete from t where id in (8, 31)",
+        "delete from t where id = 31",  # a row that was there before would stay: Debezium does not tell
     )
 
     adopted.worker.begin(CONNECTOR)
 
     adopted.assert_equal()
+    assert "rows that were deleted meanwhile stay" in adopted.log().read_text()
 
 
 def test_columns_that_come_and_go_are_followed(adopted: Adopted) -> None:
@@ -228,13 +244,10 @@ def test_a_resync_reads_the_topic_from_its_beginning(adopted: Adopted) -> None:
 
 
 def test_a_table_without_a_key_is_left_out_with_a_reason_and_the_others_go_on(adopted: Adopted) -> None:
-    pipeline = adopted.pipeline
-    log = max(pipeline.folder.glob("adopt*.log"), key=lambda log: log.stat().st_mtime)
-
-    said = [json.loads(line) for line in log.read_text().splitlines() if '"table stopped"' in line]
+    said = [json.loads(line) for line in adopted.log().read_text().splitlines() if '"table stopped"' in line]
 
     assert [each["topic"].rpartition(".")[2] for each in said] == ["bag"]
-    assert "without a key" in said[0]["error"]
+    assert "has no key" in said[0]["error"]
     assert "message.key.columns" in said[0]["solution"]
 
 

@@ -9,8 +9,11 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from pydantic import SecretStr
 
+from schemas.identifiers import SchemaId
 from schemas.wire import schema_id_of
+from stores.schema_registry import RegistryRefused, SchemaMissing, SchemaRegistry
 from tests.support.captured import MakeCaptured
 from tests.support.eventually import eventually
 from tests.support.pipeline import Pipeline
@@ -170,3 +173,10 @@ def test_capture_ends_at_once_where_it_has_no_registry_at_its_start(
 
     assert reason in refused.reason
     assert "kafka.schema_registry" in refused.solution
+
+
+def test_a_schema_that_the_registry_does_not_have_is_told_from_an_address_that_has_none(registry: str) -> None:
+    with pytest.raises(SchemaMissing, match="does not have schema 2000000000"):
+        SchemaRegistry(SecretStr(registry)).schema(SchemaId(2_000_000_000))
+    with pytest.raises(RegistryRefused):
+        SchemaRegistry(SecretStr(f"{registry}/nothing")).schema(SchemaId(1))

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+from zipfile import ZipFile
 
 from console.local_stack.cache import made_once
 from console.local_stack.environment import cache_dir
@@ -24,6 +25,7 @@ Properties = Mapping[str, str]
 SINKS, SOURCES = "connect-plugins", "connect-source-plugins"
 """Groups of jars: the connectors of either kind, and the converter."""
 
+_CONVERTER = "io.apicurio.registry.utils.converter.AvroConverter"
 _LOGGING = """
 appender.console.type = Console
 appender.console.name = console
@@ -38,10 +40,11 @@ def avro_converter(registry: str) -> dict[str, str]:
     """Of keys and values alike. `registry` is Apicurio's address, which this converter asks by an API of its own."""
     own = registry.replace("ccompat/v7", "registry/v2")
     settings = {
-        "converter": "io.apicurio.registry.utils.converter.AvroConverter",
+        "converter": _CONVERTER,
         "converter.apicurio.registry.url": own,
         "converter.apicurio.registry.as-confluent": "true",
         "converter.apicurio.registry.use-id": "contentId",
+        "converter.apicurio.registry.headers.enabled": "false",  # or the id would be there
         "converter.apicurio.registry.auto-register": "true",
     }
     return {f"{side}.{name}": value for side in ("key", "value") for name, value in settings.items()}
@@ -84,7 +87,7 @@ def connect(kafka: LocalKafka, *connectors: Properties, plugins: str = SINKS) ->
             "offset.storage.file.filename": str(folder / "offsets"),
             "offset.flush.interval.ms": "500",  # by which a source lets its slot go on
             "plugin.path": ",".join(str(plugin) for plugin in _plugins(plugins)),
-            "plugin.discovery": "only_scan",  # the converter has no manifest
+            "plugin.discovery": "service_load",  # to scan every class takes half of the start
             "key.converter": "org.apache.kafka.connect.storage.StringConverter",
             "value.converter": "org.apache.kafka.connect.storage.StringConverter",
         }
@@ -123,12 +126,15 @@ def _plugins(group: str) -> list[Path]:
     """A folder for each archive."""
     folders = []
     for archive in jars(group):
-        folder = cache_dir() / "connect" / archive.name.removesuffix(".tar.gz")
+        folder = cache_dir() / "connect-plugins" / archive.name.removesuffix(".tar.gz")
         with made_once(folder) as unfinished:
             if unfinished is not None:
                 with tarfile.open(archive) as files:
                     # The converter brings a part of Connect that is older than the worker's own.
                     members = [member for member in files if not member.name.startswith("connect-")]
                     files.extractall(unfinished / "plugin", members, filter="data")
+                if archive.name.startswith("apicurio-"):  # which says nowhere what it has
+                    with ZipFile(unfinished / "plugin" / "manifest.jar", "w") as manifest:
+                        manifest.writestr("META-INF/services/org.apache.kafka.connect.storage.Converter", _CONVERTER)
         folders.append(folder)
     return folders
