@@ -138,6 +138,7 @@ def test_a_log_that_retention_has_taken_while_capture_was_away_costs_new_copies_
     checkpoints = topics_of(pipeline).checkpoints
     with KafkaLog(pipeline.config().kafka) as kafka_log:
         expire(pipeline.config(), checkpoints, kafka_log.ends([checkpoints])[checkpoints][0])
+    pipeline.forget_checkpoints()
     pipeline.start_capture()
 
     log.assert_rows("t")

@@ -251,7 +251,7 @@ class Pipeline:
         return found[-1].lsn if found else NOWHERE
 
     def forget_checkpoints(self) -> None:
-        """Those that were read: their topic is made anew."""
+        """Those that were read: somebody took them, or their topic, away."""
         self._log = CheckpointLog(Topics(PipelineName(self.name)).checkpoints)
 
     def known_phase(self, table: str) -> str | None:
