@@ -6,18 +6,22 @@ What a real connector writes, and what apply makes of it, is in test_adopted_top
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from pydantic import ByteSize
+from pydantic import ByteSize, SecretStr
+from structlog.testing import capture_logs
 
 from capture.adopt.debezium import DebeziumSchemas, NotAdopted, placeholders
+from capture.adopt.run import run_adopt
 from capture.adopt.table import AdoptedTable, Shared
 from capture.adopt.window import Window
 from capture.checkpoints import LogPlace
+from capture.config import AdoptConfig, AdoptSection
 from capture.producer import BoundedProducer
 from capture.registrar import Registrar
 from console.local_stack.kafka import LocalKafka
@@ -30,6 +34,7 @@ from stores.kafka_log import KafkaLog, TopicKind
 from stores.schema_topic import SchemaTopic
 from tests.support.avro_records import encoded
 from tests.support.envelopes import Envelopes
+from tests.support.eventually import eventually
 
 T = TableName("public", "t")
 MOVED_TO, MOVED_FROM = [("__debezium.newkey", b"")], [("__debezium.oldkey", b"")]
@@ -251,3 +256,22 @@ def test_a_key_that_is_not_of_the_table_and_a_table_on_two_topics_are_refused(ad
 
     with pytest.raises(NotAdopted, match=f"on topic {adopted.other_topic} as well"):
         adopted.take()
+
+
+def test_a_registry_that_is_away_is_waited_for(adopted: Adopted, kafka: LocalKafka) -> None:
+    adopted.send(key(1), change("c", 1))
+    config = AdoptConfig(
+        pipeline=PipelineName(f"q{secrets.token_hex(4)}"),
+        kafka=KafkaConfig(bootstrap_servers=kafka.bootstrap_servers),
+        adopt=AdoptSection(topics=(adopted.topic,), schema_registry=SecretStr("http://127.0.0.1:9")),
+    )
+    stop = threading.Event()
+    adopting = threading.Thread(target=run_adopt, args=(config, stop), name="adopt")
+
+    with capture_logs() as said:
+        adopting.start()
+        waits = eventually(lambda: [each for each in said if each["event"] == "waiting to open the next epoch"])
+        stop.set()
+        adopting.join()
+
+    assert "adopt.schema_registry" in waits[0]["solution"]

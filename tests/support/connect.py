@@ -87,7 +87,7 @@ def connect(kafka: LocalKafka, *connectors: Properties, plugins: str = SINKS) ->
             "offset.storage.file.filename": str(folder / "offsets"),
             "offset.flush.interval.ms": "500",  # by which a source lets its slot go on
             "plugin.path": ",".join(str(plugin) for plugin in _plugins(plugins)),
-            "plugin.discovery": "service_load",  # to scan every class takes half of the start
+            "plugin.discovery": "service_load",  # manifests are read, and not every class scanned
             "key.converter": "org.apache.kafka.connect.storage.StringConverter",
             "value.converter": "org.apache.kafka.connect.storage.StringConverter",
         }
