@@ -114,7 +114,7 @@ def test_a_capture_that_is_thawed_after_its_successor_began_is_not_heard_and_wai
             taken_over = epoch(pipeline)
             os.kill(old.process.pid, signal.SIGCONT)
             log = pipeline.folder / "capture1.log"
-            eventually(lambda: "opening the next epoch" in log.read_text(), what="the old one to notice")
+            eventually(lambda: "open the next epoch" in log.read_text(), what="the old one to notice")
             pipeline.sql("delete from t where id % 7 = 0", "insert into t values (-1, 'after the thaw')")
             streamed = pipeline.assert_captured()
             heard, old_code = epoch(pipeline), old.process.poll()
