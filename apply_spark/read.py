@@ -54,8 +54,13 @@ def raw_records(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[str, Of
 
 
 def kafka_options(kafka: KafkaConfig) -> dict[str, str]:
-    """The client settings as Spark takes them."""
-    return {f"kafka.{name}": value for name, value in java_settings(kafka).items()}
+    """The client settings as Spark takes them; a record that does not come is not waited for any longer than others
+    wait for an answer."""
+    patience = str(int(kafka.patience.total_seconds() * 1000))
+    return {
+        "kafkaConsumer.pollTimeoutMs": patience,
+        **{f"kafka.{name}": value for name, value in java_settings(kafka).items()},
+    }
 
 
 def checked(log: KafkaLog, ranges: dict[str, OffsetRange]) -> dict[str, OffsetRange]:

@@ -38,7 +38,7 @@ from schemas.errors import LogError, PenstockError
 from schemas.lsn import NOWHERE
 from schemas.phases import Errored, Ready
 from schemas.topics import Topics
-from stores.kafka_errors import TopicMissing, not_allowed
+from stores.kafka_errors import BrokerUnreachable, TopicMissing, not_allowed
 from stores.kafka_log import KafkaLog, Record, Tail
 from stores.small_topics import checkpoints
 
@@ -248,6 +248,8 @@ def _spark_error(error: BaseException | None, reason: str) -> LogError:
     text = str(error)
     if "UnknownTopicOrPartition" in text:
         return TopicMissing("A topic of the pipeline was deleted while apply read it.")
+    if "Cannot fetch record for offset" in text:
+        return BrokerUnreachable("No Kafka broker answered while Spark read a topic.")
     denied = _DENIED.search(text)
     if denied is not None:
         return not_allowed(f"reading {denied[1]}", denied[1], "Read")

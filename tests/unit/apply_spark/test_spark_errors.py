@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from apply_spark.run import QueryFailed, _spark_error
-from stores.kafka_errors import NotAllowed, TopicMissing
+from stores.kafka_errors import BrokerUnreachable, NotAllowed, TopicMissing
 
 
 def test_a_topic_that_may_not_be_read_is_named() -> None:
@@ -18,6 +18,12 @@ def test_a_topic_that_may_not_be_read_is_named() -> None:
 
 def test_a_topic_that_went_away_is_told() -> None:
     assert isinstance(_spark_error(RuntimeError("UnknownTopicOrPartitionException: ..."), "Ended."), TopicMissing)
+
+
+def test_a_broker_that_sends_nothing_is_told() -> None:
+    words = "java.util.concurrent.TimeoutException: Cannot fetch record for offset 17 in 60000 milliseconds"
+
+    assert isinstance(_spark_error(RuntimeError(words), "Ended."), BrokerUnreachable)
 
 
 def test_anything_else_is_told_without_its_words() -> None:
