@@ -41,6 +41,10 @@ class Result:
     def failed(self) -> bool:
         return bool(self.failures) or any(each.failures for each in self.rounds)
 
+    @property
+    def failures_told(self) -> list[str]:
+        return [f"`SEED={each.seed}`: {what}" for each in self.rounds for what in each.failures] + self.failures
+
     def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
@@ -55,7 +59,6 @@ class Result:
         done = self.rounds
         faults = Counter(fault for each in done for fault in each.faults)
         waits = sorted(each.catch_up_seconds for each in done) or [0.0]
-        failed = [f"`SEED={each.seed}`: {what}" for each in done for what in each.failures] + self.failures
         lines = [
             ("rounds", str(len(done))),
             ("minutes", f"{self.seconds / 60:.1f}"),
@@ -65,7 +68,7 @@ class Result:
             ("restarts", ", ".join(f"{name} {count}" for name, count in self.restarts.items())),
             ("seconds to catch up", f"{waits[len(waits) // 2]:.0f} (median), {waits[-1]:.0f} (most)"),
             ("memory of capture, at most", f"{self.capture_peak_mb} MB"),
-            ("failures", "<br>".join(failed) or "none"),
+            ("failures", "<br>".join(self.failures_told) or "none"),
         ]
         head = [f"Seed {self.seed}, commit {self.commit}, {self.machine}.", "", "| what | |", "|---|---|"]
         kinds = ["", "| fault | times |", "|---|---|", *(f"| {name} | {faults[name]} |" for name in sorted(faults))]

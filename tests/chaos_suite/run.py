@@ -40,7 +40,7 @@ def run_chaos(seed: int, minutes: float, only: tuple[str, ...] = ()) -> Result:
                 stage.start()
                 running.callback(stage.stop)
             _rounds(result, place, stages, only, until=began + minutes * 60)
-        _take_stock(result, stages)
+        _take_stock(result, stages, place)
         result.seconds = time.monotonic() - began
         if result.failed:
             place.keep()
@@ -134,11 +134,13 @@ def _failures(stages: list[Supervised]) -> list[str]:
     return [failure for stage in stages for failure in stage.failures] + too_large
 
 
-def _take_stock(result: Result, stages: list[Supervised]) -> None:
+def _take_stock(result: Result, stages: list[Supervised], place: Place) -> None:
     result.failures = _failures(stages) + _left_behind(stages)
     result.restarts = {stage.name: stage.starts - 1 for stage in stages}
     result.reasons = {
-        f"{stage.name}: {reason}": count for stage in stages for reason, count in stage.reasons.most_common()
+        f"{stage.name}: {reason}".replace(str(place.folder), ""): count
+        for stage in stages
+        for reason, count in stage.reasons.most_common()
     }
     result.capture_peak_mb = stages[0].peak_bytes // 1024**2
 
