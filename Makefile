@@ -76,7 +76,7 @@ integration-capture: prepared
 
 # Every destination but memory and a DuckDB file, on its engine, and the walk through failpoints.
 test-destinations: prepared
-	$(BIN)/pytest --numprocesses 3 --dist worksteal -m further tests/chaos tests/integration tests/contract
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m further tests/chaos tests/integration tests/contract
 
 # What measures time, after all others, with a Spark as users have it.
 integration-alone: prepared
