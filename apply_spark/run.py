@@ -12,12 +12,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import structlog
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -81,7 +81,7 @@ def _query_until(stop: threading.Event, config: ApplyConfig, here: Opened) -> No
         handler = _Handler(applier, checkpoints, CommandReader(control, config.name), begin, stop)
         scratch = stack.enter_context(_scratch(here.spark))
         query = _start(here.spark, config, topics.checkpoints, begin, handler, scratch)
-        stack.callback(query.stop)
+        stack.callback(_stop, query)
         log.info("apply started", destination=config.name, lsn=str(stored.lsn if stored else "0/0"))
         own_log = stack.enter_context(KafkaLog(config.kafka))  # the other one is the handler's, in its thread
 
@@ -196,6 +196,12 @@ def _start(
         .trigger(processingTime=f"{config.tuning.trigger_interval.total_seconds() * 1000:.0f} milliseconds")
         .start()
     )
+
+
+def _stop(query: StreamingQuery) -> None:
+    """It does not stop in time where the broker is silent. That is not why apply ends, and must not hide the reason."""
+    with suppress(Py4JJavaError):
+        query.stop()
 
 
 def _is_complete(kafka: KafkaLog, topic: str, progress: Progress | None) -> bool:
