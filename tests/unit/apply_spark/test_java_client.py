@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from apply_spark.java_client import java_settings
+from apply_spark.read import kafka_options
 from schemas.connections import KafkaConfig
 from schemas.errors import ConfigError
 
@@ -23,6 +25,12 @@ def test_what_both_clients_call_the_same_is_passed_on() -> None:
     found = settings(security_protocol="SSL", client_id="shop")
 
     assert found == {"bootstrap.servers": "broker:9092", "security.protocol": "SSL", "client.id": "shop"}
+
+
+def test_spark_waits_for_a_record_as_long_as_others_wait_for_an_answer() -> None:
+    kafka = KafkaConfig(bootstrap_servers="broker:9092", patience=timedelta(seconds=5))
+
+    assert kafka_options(kafka) == {"kafka.bootstrap.servers": "broker:9092", "kafkaConsumer.pollTimeoutMs": "5000"}
 
 
 @pytest.mark.parametrize("name", ["sasl_mechanism", "sasl_mechanisms"])
