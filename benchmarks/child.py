@@ -131,7 +131,7 @@ def produced(servers: str, topic: str, count: int, size: int, mode: str) -> Work
             "bootstrap.servers": servers,
             "acks": "all",
             "enable.idempotence": True,
-            "linger.ms": 20,
+            "linger.ms": 60_000,
             "batch.size": 1_000_000,
             "compression.type": "lz4",
             "queue.buffering.max.messages": 500_000,

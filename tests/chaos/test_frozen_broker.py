@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from console.local_stack.kafka import LocalKafka
 from tests.conftest import MakePipeline
 from tests.support.pipeline import Pipeline
+from tests.support.processes import frozen
 
 FROZEN_SECONDS = 7.0
 TIMEOUT = "2s"
 ROWS, ROW_BYTES = 25_000, 3_200
 QUEUE = 8 * 1024**2
-
-
-@contextmanager
-def frozen(kafka: LocalKafka) -> Iterator[None]:
-    os.kill(kafka.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(kafka.pid, signal.SIGCONT)
 
 
 def walsender(pipeline: Pipeline) -> int | None:
@@ -53,7 +41,7 @@ def test_a_frozen_broker_costs_neither_the_connection_nor_memory(
     pipeline.assert_equal("keyed", "keyless")
     before, peak = walsender(pipeline), pipeline.capture_peak_bytes()
 
-    with frozen(kafka):
+    with frozen(kafka.pid):
         with pipeline.source.transaction():
             pipeline.sql(
                 f"insert into keyed select i, repeat(md5(i::text), {ROW_BYTES // 32})"

@@ -31,7 +31,7 @@ from tests.support.captured import Captured, MakeCaptured
 from tests.support.destinations import RunningApply, add_section, settle
 from tests.support.eventually import eventually
 from tests.support.pipeline import Pipeline
-from tests.support.processes import alive, descendants
+from tests.support.processes import alive, descendants, frozen
 from tests.support.proxy import Proxy
 
 SECONDS = 10.0
@@ -57,15 +57,6 @@ def _ends_within_ten_seconds(pid: int, terminate: Callable[[], None], wait: Call
     left = SECONDS - (time.monotonic() - began)
     eventually(lambda: not any(map(alive, started)), seconds=max(left, 0.1), what="the end of all that it started")
     assert code == 0
-
-
-@contextmanager
-def frozen(kafka: LocalKafka) -> Iterator[None]:
-    os.kill(kafka.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(kafka.pid, signal.SIGCONT)
 
 
 def is_told(pipeline: Pipeline, words: str) -> bool:
@@ -116,7 +107,7 @@ def test_capture_stops_while_the_broker_is_silent(captured: MakeCaptured, kafka:
     pipeline, log = captured(*TABLE, publish="for table t")
     log.assert_rows("t")
 
-    with frozen(kafka):
+    with frozen(kafka.pid):
         pipeline.sql("update t set a = 'unheard' where id < 100")
         time.sleep(1)  # a checkpoint is due after a fifth of that
         stop(pipeline.capture)
@@ -248,7 +239,7 @@ def test_penstock_run_stops_while_the_broker_is_silent(make_pipeline: MakePipeli
 
     with run(pipeline) as process:
         eventually(lambda: pipeline.known_phase("t") == "Ready", what="the copy")
-        with frozen(kafka):
+        with frozen(kafka.pid):
             pipeline.sql("update t set a = 'unheard' where id < 100")
             time.sleep(1)
             _ends_within_ten_seconds(process.pid, process.terminate, process.wait)

@@ -23,7 +23,7 @@ from tests.support.destinations import RunningApply, settle
 from tests.support.eventually import eventually
 from tests.support.forked_stage import begun
 from tests.support.pipeline import Pipeline
-from tests.support.processes import descendants, signal_all
+from tests.support.processes import frozen
 from tests.support.shared_log import shared_log
 
 SLOT = "select active_pid from pg_replication_slots where slot_name = %s"
@@ -40,17 +40,6 @@ def another(pipeline: Pipeline, *arguments: str) -> Iterator[Stage]:
         stage.process.kill()
         stage.process.wait()
         stage.close()
-
-
-@contextmanager
-def frozen(stage: Stage) -> Iterator[None]:
-    """With all that it started."""
-    pids = [stage.process.pid, *descendants(stage.process.pid)]
-    signal_all(pids, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        signal_all(pids, signal.SIGCONT)
 
 
 def walsender(pipeline: Pipeline) -> int | None:
@@ -104,7 +93,7 @@ def test_a_capture_that_is_thawed_after_its_successor_began_is_not_heard_and_wai
     topic = pipeline.change_topic("t")
     eventually(lambda: pipeline.records(topic) > 1_000, what="a part of the transaction")
 
-    with frozen(pipeline.capture):
+    with frozen(pipeline.capture.process.pid):
         written = pipeline.records(topic)
         eventually(lambda: walsender(pipeline) is None, what="the walsender to give up")
         with another(pipeline, "capture") as second:
@@ -149,7 +138,7 @@ def test_an_apply_that_is_thawed_after_its_successor_committed_writes_nothing_an
         psycopg.connect(place.dsn, autocommit=True) as there,
     ):
         settle(pipeline, "mirror", ("t", "bag"))
-        with frozen(first):
+        with frozen(first.process.pid):
             pipeline.sql("update t set a = 'changed' where id < 50", "insert into bag values ('once')")
             there.execute(
                 "select pg_terminate_backend(pid) from pg_stat_activity "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import TypeAlias
@@ -28,6 +29,7 @@ from schemas.identifiers import Epoch, PipelineName, PublicationName, SchemaId
 from schemas.lsn import Lsn
 from schemas.pg_types.pg_type import ValueNotCarried
 from stores.kafka_log import KafkaLog
+from tests.support.processes import frozen
 
 Record: TypeAlias = dict[str, bytes | None]
 PUBLICATION = PublicationName("copied_rows")
@@ -146,6 +148,30 @@ def test_more_than_may_wait_is_waited_for_and_arrives_once_and_in_order(kafka: L
     with KafkaLog(config) as log:
         values = [record.value or b"" for record in log.read(topic, 0, log.ends([topic])[topic][0])]
     assert [int(value.rstrip(b"\0")) for value in values] == list(range(20_000))
+
+
+@pytest.mark.usefixtures("either_path")
+def test_a_producer_that_waits_for_kafka_leaves_the_processor_to_others(kafka: LocalKafka, topic: str) -> None:
+    config = KafkaConfig(bootstrap_servers=kafka.bootstrap_servers)
+    until = float("inf")
+
+    def alive() -> None:
+        if time.monotonic() > until:
+            raise TimeoutError
+
+    sender = BoundedProducer(config, ByteSize(64 * 1024**2), alive)
+    sender.send_batch(topic, records_of(b"the first"))
+    sender.flush()
+    records = records_of(*(secrets.token_bytes(500) for _ in range(20_000)))
+
+    with frozen(kafka.pid):
+        sender.send_batch(topic, records)
+        began, until = time.process_time(), time.monotonic() + 2
+        with pytest.raises(TimeoutError):
+            sender.flush()
+        spent = time.process_time() - began
+
+    assert spent < 0.6, "librdkafka looked without rest whether it may send the next batch"
 
 
 @pytest.mark.usefixtures("either_path")

@@ -6,10 +6,6 @@ The others of these days: test_kafka_cluster.py, test_kafka_secured.py, and the 
 from __future__ import annotations
 
 import json
-import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from confluent_kafka.admin import AdminClient, NewPartitions
 
@@ -22,6 +18,7 @@ from stores.kafka_log import KafkaLog
 from tests.support.captured import MakeCaptured
 from tests.support.eventually import eventually
 from tests.support.pipeline import Pipeline
+from tests.support.processes import frozen
 from tests.support.retention import expire
 
 MANY = 16
@@ -32,15 +29,6 @@ LOOKS_OFTEN = {
     )
 }
 """A client that hears of a deleted topic soon; by default after half a minute."""
-
-
-@contextmanager
-def frozen(kafka: LocalKafka) -> Iterator[None]:
-    os.kill(kafka.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(kafka.pid, signal.SIGCONT)
 
 
 def admin(kafka: LocalKafka) -> AdminClient:
@@ -153,7 +141,7 @@ def test_a_broker_that_is_silent_while_an_epoch_opens_is_waited_for(captured: Ma
     pipeline, log = captured("create table t (id int primary key)", publish="for table t", **SOON_SILENT)
     log.assert_rows("t")
 
-    with frozen(kafka):
+    with frozen(kafka.pid):
         pipeline.sql("select pg_terminate_backend(active_pid) from pg_replication_slots where active")
         pipeline.sql("insert into t values (1)")
         eventually(lambda: tries(pipeline) > 1, what="a second try")
@@ -169,7 +157,7 @@ def test_capture_ends_when_told_to_while_it_waits_for_a_silent_broker(
     pipeline, log = captured("create table t (id int primary key)", publish="for table t", **SOON_SILENT)
     log.assert_rows("t")
 
-    with frozen(kafka):
+    with frozen(kafka.pid):
         pipeline.sql("select pg_terminate_backend(active_pid) from pg_replication_slots where active")
         eventually(lambda: tries(pipeline) > 0, what="a try to open the next epoch")
         code = pipeline.stop_capture()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -38,3 +39,14 @@ def signal_all(pids: list[int], number: signal.Signals) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
+
+
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """A process, with all that it started."""
+    pids = [pid, *descendants(pid)]
+    signal_all(pids, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        signal_all(pids, signal.SIGCONT)
