@@ -11,6 +11,7 @@ from capture.transcode.value_text cimport hex_digit
 cdef enum:
     FIRST_CAPACITY = 4096
     LARGEST_KEPT = 1 << 20
+    LONGEST_LONG = 10
 
 
 cdef struct Buffer:
@@ -42,22 +43,42 @@ cdef inline int put_byte(Buffer *out, unsigned char byte) except -1:
     return 0
 
 
-cdef inline int put_long(Buffer *out, int64_t value) except -1:
+cdef inline Py_ssize_t long_at(unsigned char *at, int64_t value) noexcept:
+    """Writes it where there is room for LONGEST_LONG; the number of its bytes."""
     cdef uint64_t zigzag = (<uint64_t> value << 1) ^ (~<uint64_t> 0 if value < 0 else <uint64_t> 0)
-    reserve(out, 10)
+    cdef Py_ssize_t size = 0
     while zigzag > 0x7F:
-        out.data[out.size] = <unsigned char> (zigzag & 0x7F) | 0x80
-        out.size += 1
+        at[size] = <unsigned char> (zigzag & 0x7F) | 0x80
+        size += 1
         zigzag >>= 7
-    out.data[out.size] = <unsigned char> zigzag
-    out.size += 1
+    at[size] = <unsigned char> zigzag
+    return size + 1
+
+
+cdef inline int put_long(Buffer *out, int64_t value) except -1:
+    reserve(out, LONGEST_LONG)
+    out.size += long_at(out.data + out.size, value)
     return 0
 
 
 cdef inline int put_some_long(Buffer *out, int64_t value) except -1:
     """The second branch of `["null", "long"]`."""
-    put_byte(out, 2)
-    return put_long(out, value)
+    reserve(out, 1 + LONGEST_LONG)
+    out.data[out.size] = 2
+    out.size += 1 + long_at(out.data + out.size + 1, value)
+    return 0
+
+
+cdef inline int put_some_raw(Buffer *out, const void *data, Py_ssize_t size) except -1:
+    """The second branch of `["null", "string"]` or `["null", "bytes"]`."""
+    cdef unsigned char *at
+    reserve(out, 1 + LONGEST_LONG + size)
+    at = out.data + out.size
+    at[0] = 2
+    at += 1 + long_at(at + 1, size)
+    memcpy(at, data, size)
+    out.size = at + size - out.data
+    return 0
 
 
 cdef inline int put_raw(Buffer *out, const void *data, Py_ssize_t size) except -1:

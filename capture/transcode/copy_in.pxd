@@ -1,11 +1,38 @@
 # cython: language_level=3, cdivision=True
 """One row of COPY in text format to fields. What holds escapes is unescaped into a buffer, the rest is pointed at."""
 
-from libc.string cimport memchr
+from libc.stdint cimport uint64_t
+from libc.string cimport memchr, memcpy
 
 from capture.transcode.avro_out cimport Buffer, reserve
 from capture.transcode.pgoutput_in cimport IS_NULL, Field, malformed
 from capture.transcode.value_text cimport unescape
+
+
+cdef extern from * nogil:
+    """
+    #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+    #error the first byte of a word must be its lowest
+    #endif
+    #define first_marked(word) (__builtin_ctzll(word) >> 3)
+    """
+    Py_ssize_t first_marked(uint64_t word)
+
+
+cdef inline Py_ssize_t plain_end(const unsigned char *line, Py_ssize_t i, Py_ssize_t end) noexcept nogil:
+    """Where the next tab or backslash is; `end`: nowhere. Eight bytes at a time."""
+    cdef uint64_t word, tabs, slashes, found
+    while end - i >= 8:
+        memcpy(&word, line + i, 8)
+        tabs, slashes = word ^ 0x0909090909090909ULL, word ^ 0x5C5C5C5C5C5C5C5CULL
+        found = ((tabs - 0x0101010101010101ULL) & ~tabs) | ((slashes - 0x0101010101010101ULL) & ~slashes)
+        found &= 0x8080808080808080ULL
+        if found:
+            return i + first_marked(found)
+        i += 8
+    while i < end and line[i] != c'\t' and line[i] != c'\\':
+        i += 1
+    return i
 
 
 cdef inline int read_copy_row(
@@ -27,13 +54,14 @@ cdef inline int read_copy_row(
     while True:
         i = start
         escaped = False
-        while i < end and line[i] != c'\t':
-            if line[i] == c'\\':
-                if i + 1 >= end:
-                    raise malformed("A row of COPY ends inside an escape", i)
-                escaped = True
-                i += 1
-            i += 1
+        while True:
+            i = plain_end(line, i, end)
+            if i >= end or line[i] == c'\t':
+                break
+            if i + 1 >= end:
+                raise malformed("A row of COPY ends inside an escape", i)
+            escaped = True
+            i += 2
         field.data, field.size = line + start, i - start
         if escaped:
             if field.size == 2 and field.data[1] == c'N':

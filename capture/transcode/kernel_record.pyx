@@ -13,6 +13,7 @@ from libc.string cimport memcpy
 
 from capture.transcode.avro_out cimport (
     Buffer, give_back, put_byte, put_bytes, put_double, put_float, put_hex, put_long, put_raw, put_some_long,
+    put_some_raw,
 )
 from capture.transcode.clock cimport floor_thousandth, read_clock
 from capture.transcode.kernel_batch cimport KernelBatch
@@ -225,8 +226,7 @@ cdef class RecordWriter:
             return put_byte(out, 0)
         if code == TEXT:
             if is_utf8(text, size):
-                put_some_long(out, size)
-                return put_raw(out, text, size)
+                return put_some_raw(out, text, size)
         elif code == LONG:
             if read_integer(text, size, &whole):
                 return put_some_long(out, whole)
