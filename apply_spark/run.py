@@ -39,7 +39,8 @@ from schemas.lsn import NOWHERE
 from schemas.phases import Errored, Ready
 from schemas.topics import Topics
 from stores.kafka_errors import BrokerUnreachable, TopicMissing, not_allowed
-from stores.kafka_log import KafkaLog, Record, Tail
+from stores.kafka_log import KafkaLog, Record
+from stores.kafka_tail import Tail
 from stores.small_topics import checkpoints
 
 _WAIT_SECONDS = 0.2

@@ -49,7 +49,8 @@ from schemas.lsn import NOWHERE
 from schemas.topics import Topics
 from stores.errors import StoreTaken
 from stores.kafka_errors import BrokerUnreachable
-from stores.kafka_log import KafkaLog, Tail, TopicKind
+from stores.kafka_log import KafkaLog, TopicKind
+from stores.kafka_tail import Tail
 from stores.schema_registry import RegistryUnreachable, SchemaRegistry
 from stores.schema_topic import SchemaTopic, UnknownSchema
 from stores.small_topics import checkpoints

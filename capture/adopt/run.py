@@ -31,7 +31,8 @@ from schemas.patterns import matching
 from schemas.pg_types.pg_type import ValueNotCarried
 from schemas.topics import Topics
 from stores.kafka_errors import MISSING, BrokerUnreachable, log_error
-from stores.kafka_log import KafkaLog, Tail, TopicKind
+from stores.kafka_log import KafkaLog, TopicKind
+from stores.kafka_tail import Tail
 from stores.schema_registry import RegistryUnreachable, SchemaRegistry
 from stores.schema_topic import SchemaTopic
 
