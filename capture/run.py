@@ -21,6 +21,7 @@ from capture.catalog_types import CatalogTypes, catalog_types
 from capture.checkpoints import CheckpointWriter, last_accepted, new_epoch, new_log_id
 from capture.config import CaptureConfig
 from capture.control import ControlReader, switched_policy
+from capture.epochs import run_epochs
 from capture.errors import SlotInUse, SourceUnreachable, source_error
 from capture.link import LinkWatch
 from capture.owned_publication import keep_publication
@@ -57,8 +58,6 @@ from stores.small_topics import checkpoints
 from stores.sqlite import SqliteStore
 from stores.state import CAPTURE
 
-_PAUSE_SECONDS = 0.5
-_LONGEST_PAUSE_SECONDS = 5.0
 _DRAIN_SECONDS = 2.0
 _AWAY = (SourceUnreachable, SlotInUse, StoreTaken, RegistryUnreachable, BrokerUnreachable)
 
@@ -70,22 +69,8 @@ def run_capture(config: CaptureConfig, nursery: Nursery, stop: threading.Event) 
     if config.source.tables:
         _make_publication(config)
     require(preflight(config))
-    pause = _PAUSE_SECONDS
     with SqliteStore(Path(config.state_path)) as store:
-        while not stop.is_set():
-            with ExitStack() as parts:
-                try:
-                    stream = _opened_stream(config, nursery, store, parts, stop)
-                    pause = _PAUSE_SECONDS
-                    stream.run(stop)
-                except _AWAY as error:
-                    log.warning("waiting to open the next epoch", error=error.reason, solution=error.solution)
-                except InterruptedError:
-                    break  # told to stop while it waited for a server, or for open transactions
-                else:
-                    continue
-            stop.wait(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        run_epochs(lambda parts: _opened_stream(config, nursery, store, parts, stop), _AWAY, stop)
     log.info("capture stopped")
 
 

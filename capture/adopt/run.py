@@ -20,6 +20,7 @@ from capture.adopt.window import Window
 from capture.checkpoints import CheckpointWriter, Ends, last_accepted, new_epoch, new_log_id
 from capture.config import AdoptConfig, MissingBeginning
 from capture.control import ControlReader
+from capture.epochs import run_epochs
 from capture.metrics import BYTES, CHANGES, CHECKPOINT_LSN, CHECKPOINTS
 from capture.producer import BoundedProducer
 from capture.registrar import Registrar
@@ -36,7 +37,6 @@ from stores.kafka_tail import Tail
 from stores.schema_registry import RegistryUnreachable, SchemaRegistry
 from stores.schema_topic import SchemaTopic
 
-_PAUSE_SECONDS = 5.0
 _READ_SECONDS = 0.1
 _READ_RECORDS = 2000
 _FIRST_LSN = Lsn(1)
@@ -52,13 +52,7 @@ class AdoptTaken(LogError):
 
 def run_adopt(config: AdoptConfig, stop: threading.Event) -> None:
     """Adopts until `stop`; waits for what is away; raises PenstockError where it cannot go on."""
-    while not stop.is_set():
-        with ExitStack() as parts:
-            try:
-                Adoption(config, parts).run(stop)
-            except (BrokerUnreachable, RegistryUnreachable) as error:
-                log.warning("waiting to open the next epoch", error=error.reason, solution=error.solution)
-                stop.wait(_PAUSE_SECONDS)
+    run_epochs(lambda parts: Adoption(config, parts), (BrokerUnreachable, RegistryUnreachable), stop)
     log.info("adopt stopped")
 
 
