@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,8 +132,8 @@ def _opened_epoch(
     link = LinkWatch(
         connection, session, pulse, config.source.dsn.get_secret_value(), slot_name(config.pipeline), timeout
     )
-    producer = BoundedProducer(config.kafka, config.tuning.producer_memory, pulse.beat)
-    writer = CheckpointWriter(config.kafka, kafka, topics.checkpoints, log_id, epoch)
+    producer = stack.enter_context(closing(BoundedProducer(config.kafka, config.tuning.producer_memory, pulse.beat)))
+    writer = stack.enter_context(closing(CheckpointWriter(config.kafka, kafka, topics.checkpoints, log_id, epoch)))
     changes = {topic for topic in kafka.topics() if topics.table_of_changes(topic) is not None}
     writer.open(taken.start, changes, last[1].commit_ts if last else 0, control_from)
     store.set_source(CAPTURE, taken.source)  # not before the opening: until then the topics are those of the old one

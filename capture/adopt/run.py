@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import assert_never
 
 import structlog
@@ -68,10 +68,13 @@ class Adoption:
         self._epoch = new_epoch()
         log_id = last[1].log_id if last else new_log_id()
         lsn, commit_ts = (last[1].lsn, last[1].commit_ts) if last else (_FIRST_LSN, 0)
-        self._writer = CheckpointWriter(config.kafka, self._kafka, self._topics.checkpoints, log_id, self._epoch)
-        self._window = Window(
-            lsn, commit_ts, BoundedProducer(config.kafka, config.tuning.producer_memory, lambda: None)
+        self._writer = parts.enter_context(
+            closing(CheckpointWriter(config.kafka, self._kafka, self._topics.checkpoints, log_id, self._epoch))
         )
+        producer = parts.enter_context(
+            closing(BoundedProducer(config.kafka, config.tuning.producer_memory, lambda: None))
+        )
+        self._window = Window(lsn, commit_ts, producer)
         self._shared = self._made_shared()
         self._tables = {
             topic: AdoptedTable(self._shared, topic, ends[0], begun=True)
