@@ -18,7 +18,8 @@ from schemas.errors import DestinationError
 from schemas.identifiers import DestinationName
 from schemas.phases import Errored, Init, SyncDone
 from schemas.wire import NotOurRecord
-from stores.kafka_log import KafkaLog, Tail
+from stores.kafka_log import KafkaLog
+from stores.kafka_tail import Tail
 
 log = structlog.get_logger(__name__)
 

@@ -39,13 +39,16 @@ from schemas.lsn import NOWHERE
 from schemas.phases import Errored, Ready
 from schemas.topics import Topics
 from stores.kafka_errors import BrokerUnreachable, TopicMissing, not_allowed
-from stores.kafka_log import KafkaLog, Record, Tail
+from stores.kafka_log import KafkaLog, Record
+from stores.kafka_tail import Tail
 from stores.small_topics import checkpoints
 
 _WAIT_SECONDS = 0.2
 _POLL_SECONDS = 0.02
 _QUIET_SECONDS = 1.0
+_LATE_SECONDS = 10.0
 _MOST_RECORDS = 2000
+_CLOCK = "None is needed. If it comes again, keep the clock of this host from going back."
 _DENIED = re.compile(r"Not authorized to access topics: \[([^],]+)")
 
 log = structlog.get_logger(__name__)
@@ -78,7 +81,8 @@ def _query_until(stop: threading.Event, config: ApplyConfig, here: Opened) -> No
         control = Tail(config.kafka, topics.control, first_command)
         stack.callback(control.close)
         applier = Applier(here.destination, stored, parts, first_command)
-        handler = _Handler(applier, checkpoints, CommandReader(control, config.name), begin, stop)
+        late = config.tuning.trigger_interval.total_seconds() + _LATE_SECONDS
+        handler = _Handler(applier, checkpoints, CommandReader(control, config.name), begin, stop, late)
         scratch = stack.enter_context(_scratch(here.spark))
         query = _start(here.spark, config, topics.checkpoints, begin, handler, scratch)
         stack.callback(_stop, query)
@@ -102,10 +106,19 @@ class _Handler:
 
     The batch says that there are new checkpoints. They are read here, which costs less than one more Spark job, and as
     long as more come the batch goes on: Spark writes two files for each, which takes longer than a small interval.
-    Commands and tables that are to be tried again do not wait for checkpoints: between batches, `tend` sees to them."""
+    Commands and tables that are to be tried again do not wait for checkpoints: between batches, `tend` sees to them.
+
+    Spark begins a batch at a time of day: where the clock of the host goes back, it waits until that time comes again.
+    So checkpoints for which it has not called after `late` seconds are taken in `tend`, until it calls."""
 
     def __init__(
-        self, applier: Applier, checkpoints: Tail, commands: CommandReader, begin: int, stop: threading.Event
+        self,
+        applier: Applier,
+        checkpoints: Tail,
+        commands: CommandReader,
+        begin: int,
+        stop: threading.Event,
+        late: float,
     ) -> None:
         self.applier = applier
         self._checkpoints = checkpoints
@@ -114,6 +127,9 @@ class _Handler:
         self._stop = stop
         self._next_offset = begin
         self._waiting: list[Record] = []
+        self._late = late
+        self._waits_since: float | None = None
+        self._alone = False
         self.failure: BaseException | None = None
         self.idle = threading.Event()
         self.idle.set()
@@ -122,11 +138,11 @@ class _Handler:
         self.idle.clear()
         try:
             with self._turn, self._kept():
+                self._waits_since, self._alone = None, False
                 quiet_since = time.monotonic()
                 while self._goes_on() and time.monotonic() - quiet_since < _QUIET_SECONDS:
                     if self._news():
-                        records, self._waiting = self._waiting, []
-                        self.applier.take(records)
+                        self._take()
                         quiet_since = time.monotonic()
                     self._do_what_is_due()
                     self._stop.wait(0 if self._waiting else _POLL_SECONDS)
@@ -138,14 +154,30 @@ class _Handler:
         return self.failure is None and not self._stop.is_set()
 
     def tend(self) -> None:
-        """What is due without a new checkpoint, unless a batch is under way, which does the same."""
+        """What is due without a batch, unless one is under way, which does the same."""
         if self._turn.acquire(blocking=False):
             try:
                 with self._kept():
                     if self._goes_on():
+                        if self._news() and self._is_overdue():
+                            self._take()
                         self._do_what_is_due()
             finally:
                 self._turn.release()
+
+    def _take(self) -> None:
+        records, self._waiting = self._waiting, []
+        self.applier.take(records)
+
+    def _is_overdue(self) -> bool:
+        """Whether Spark should have called for what waits."""
+        now = time.monotonic()
+        if self._waits_since is None:
+            self._waits_since = now
+        if not self._alone and now - self._waits_since > self._late:
+            self._alone = True
+            log.warning("Spark's query does not look for checkpoints, they are taken without it", solution=_CLOCK)
+        return self._alone
 
     def _do_what_is_due(self) -> None:
         for offset, command in self._commands.new():

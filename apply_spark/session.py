@@ -13,7 +13,9 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from socketserver import BaseServer
 
+import structlog
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -43,6 +45,8 @@ _CLASSES = ("org.apache.spark.api.python.PythonUtils", "org.apache.spark.sql.api
 """Those that PySpark asks for with every query."""
 _SUBMIT = "PYSPARK_SUBMIT_ARGS"
 
+log = structlog.get_logger(__name__)
+
 
 def spark_session(config: ApplyConfig) -> SparkSession:
     """Starts the JVM, or returns the session that this process already has.
@@ -65,7 +69,19 @@ def spark_session(config: ApplyConfig) -> SparkSession:
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     _know_classes(session)
+    say_no_traceback(session.sparkContext._accumulatorServer)  # noqa: SLF001 -- PySpark has no other name for it
     return session
+
+
+def say_no_traceback(server: BaseServer) -> None:
+    """PySpark's server for counters prints one where the Java process ends, which is told as the reason of apply."""
+
+    def failed(_request: object, _client: object) -> None:
+        error = sys.exception()
+        if not isinstance(error, EOFError | ConnectionError):
+            log.error("counters of Spark failed", error=type(error).__name__)
+
+    server.handle_error = failed  # type: ignore[method-assign, assignment]  # PySpark makes it, and asks nobody
 
 
 def _know_classes(session: SparkSession) -> None:

@@ -12,7 +12,8 @@ from capture.metrics import CUT_OFF_DESTINATIONS
 from schemas.acknowledge import AcknowledgeConfig, Policy
 from schemas.identifiers import DestinationName, LogId
 from schemas.lsn import NOWHERE, Lsn
-from stores.kafka_log import Record, Tail
+from stores.kafka_log import Record
+from stores.kafka_tail import Tail
 from stores.small_topics import feedbacks
 
 _REMEMBERED = 1000

@@ -84,7 +84,7 @@ class LogPlace:
 
 
 class CheckpointWriter:
-    """Writes the checkpoints of one epoch; waits for Kafka for as long as that takes."""
+    """Writes the checkpoints of one epoch; waits for Kafka for as long as that takes. To be closed by who made it."""
 
     def __init__(
         self,
@@ -106,6 +106,9 @@ class CheckpointWriter:
         self._place = LogPlace(0, {})
         self.lsn = NOWHERE
         self.commit_ts = 0
+
+    def close(self) -> None:
+        self._wait.close()
 
     @property
     def place(self) -> LogPlace:

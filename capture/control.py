@@ -14,7 +14,8 @@ from confluent_kafka import OFFSET_BEGINNING
 from schemas.acknowledge import AcknowledgeConfig
 from schemas.control import CaptureCommand, Control, SwitchPolicy
 from schemas.wire import NotOurRecord
-from stores.kafka_log import KafkaLog, Tail
+from stores.kafka_log import KafkaLog
+from stores.kafka_tail import Tail
 
 log = structlog.get_logger(__name__)
 

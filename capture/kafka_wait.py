@@ -17,7 +17,9 @@ log = structlog.get_logger(__name__)
 
 
 class KafkaWait:
-    """One wait after the other. `look` may be called at any rate: it writes a line every few seconds."""
+    """One wait after the other. `look` may be called at any rate: it writes a line every few seconds.
+
+    To be closed by who made it."""
 
     def __init__(self, kafka: KafkaConfig) -> None:
         self._kafka = kafka
@@ -37,6 +39,10 @@ class KafkaWait:
 
     def over(self) -> None:
         self._began = None
+
+    def close(self) -> None:
+        """Its thread ends; that is not waited for: the broker that it asks may be silent."""
+        self._beside.shutdown(wait=False, cancel_futures=True)
 
     def _report(self, topics: list[str], waited: float, unsent: int) -> None:
         found = lacking(self._kafka, topics)

@@ -38,7 +38,7 @@ _RECORD_BYTES = 200
 
 
 class BoundedProducer:
-    """One idempotent producer. `alive` is called whenever it makes its caller wait."""
+    """One idempotent producer. `alive` is called whenever it makes its caller wait. To be closed by who made it."""
 
     def __init__(self, kafka: KafkaConfig, memory: ByteSize, alive: Callable[[], None]) -> None:
         self.largest = int(kafka.max_record)
@@ -95,6 +95,10 @@ class BoundedProducer:
     def drop_unsent(self) -> None:
         """For a stop inside a transaction: what no checkpoint will cover need not arrive. The producer's last act."""
         self._sender.purge()
+
+    def close(self) -> None:
+        """Nothing is waited for: what was sent and not flushed counts for nobody."""
+        self._wait.close()
 
     def _check(self) -> None:
         failure = self._sender.failure

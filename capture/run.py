@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from capture.catalog_types import CatalogTypes, catalog_types
 from capture.checkpoints import CheckpointWriter, last_accepted, new_epoch, new_log_id
 from capture.config import CaptureConfig
 from capture.control import ControlReader, switched_policy
+from capture.epochs import run_epochs
 from capture.errors import SlotInUse, SourceUnreachable, source_error
 from capture.link import LinkWatch
 from capture.owned_publication import keep_publication
@@ -49,15 +50,14 @@ from schemas.lsn import NOWHERE
 from schemas.topics import Topics
 from stores.errors import StoreTaken
 from stores.kafka_errors import BrokerUnreachable
-from stores.kafka_log import KafkaLog, Tail, TopicKind
+from stores.kafka_log import KafkaLog, TopicKind
+from stores.kafka_tail import Tail
 from stores.schema_registry import RegistryUnreachable, SchemaRegistry
 from stores.schema_topic import SchemaTopic, UnknownSchema
 from stores.small_topics import checkpoints
 from stores.sqlite import SqliteStore
 from stores.state import CAPTURE
 
-_PAUSE_SECONDS = 0.5
-_LONGEST_PAUSE_SECONDS = 5.0
 _DRAIN_SECONDS = 2.0
 _AWAY = (SourceUnreachable, SlotInUse, StoreTaken, RegistryUnreachable, BrokerUnreachable)
 
@@ -69,22 +69,8 @@ def run_capture(config: CaptureConfig, nursery: Nursery, stop: threading.Event) 
     if config.source.tables:
         _make_publication(config)
     require(preflight(config))
-    pause = _PAUSE_SECONDS
     with SqliteStore(Path(config.state_path)) as store:
-        while not stop.is_set():
-            with ExitStack() as parts:
-                try:
-                    stream = _opened_stream(config, nursery, store, parts, stop)
-                    pause = _PAUSE_SECONDS
-                    stream.run(stop)
-                except _AWAY as error:
-                    log.warning("waiting to open the next epoch", error=error.reason, solution=error.solution)
-                except InterruptedError:
-                    break  # told to stop while it waited for a server, or for open transactions
-                else:
-                    continue
-            stop.wait(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        run_epochs(lambda parts: _opened_stream(config, nursery, store, parts, stop), _AWAY, stop)
     log.info("capture stopped")
 
 
@@ -146,8 +132,8 @@ def _opened_epoch(
     link = LinkWatch(
         connection, session, pulse, config.source.dsn.get_secret_value(), slot_name(config.pipeline), timeout
     )
-    producer = BoundedProducer(config.kafka, config.tuning.producer_memory, pulse.beat)
-    writer = CheckpointWriter(config.kafka, kafka, topics.checkpoints, log_id, epoch)
+    producer = stack.enter_context(closing(BoundedProducer(config.kafka, config.tuning.producer_memory, pulse.beat)))
+    writer = stack.enter_context(closing(CheckpointWriter(config.kafka, kafka, topics.checkpoints, log_id, epoch)))
     changes = {topic for topic in kafka.topics() if topics.table_of_changes(topic) is not None}
     writer.open(taken.start, changes, last[1].commit_ts if last else 0, control_from)
     store.set_source(CAPTURE, taken.source)  # not before the opening: until then the topics are those of the old one

@@ -4,6 +4,7 @@ LogError                  (schemas.errors)
 |-- BrokerUnreachable     nobody answers                                       (timed)
 |   |-- LeaderMissing     a partition has no leader just now                   (timed)
 |   |-- AnswerLost        the connection broke before an answer                (timed)
+|   |-- ClientStuck       a broker has records that do not come                 (timed)
 |   |-- NotLetIn          user, password or certificate are not taken          (timed)
 |   '-- ProducerEnded     the client cannot go on, a new one can               (timed)
 |-- NotEnoughReplicas     fewer are in step than min.insync.replicas           (timed)
@@ -41,6 +42,12 @@ class LeaderMissing(BrokerUnreachable):
 
 class AnswerLost(BrokerUnreachable):
     """The connection broke after a question was asked."""
+
+
+class ClientStuck(BrokerUnreachable):
+    """A broker answers and has records, and the client that reads them gives none."""
+
+    solution = "None is needed where the stage is started again: a new client goes on where this one stopped."
 
 
 class NotLetIn(BrokerUnreachable):

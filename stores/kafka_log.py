@@ -23,9 +23,7 @@ from schemas.failpoints import failpoint
 from schemas.wire import NotOurRecord
 from stores.kafka_errors import (
     AWAY,
-    DENIED,
     LEADERLESS,
-    MISSING,
     STRANGERS,
     AnswerLost,
     BrokerUnreachable,
@@ -288,10 +286,10 @@ class KafkaLog:
                 if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
                     continue  # it is in no group: the client wants the name of one
                 raise log_error(error, f"reading {topic}", topic=topic, operation="Read")
-            if _offset(message) >= end:
+            if record_offset(message) >= end:
                 return
-            yield _record(message)
-            if _offset(message) == end - 1:
+            yield made_record(message)
+            if record_offset(message) == end - 1:
                 return
 
     def read_all(self, topic: str) -> Iterator[Record]:
@@ -322,39 +320,15 @@ class KafkaLog:
         return self._consumer
 
 
-class Tail:
-    """New records of one small topic as they come, without waiting."""
-
-    def __init__(self, config: KafkaConfig, topic: str, start: int = OFFSET_BEGINNING) -> None:
-        self._topic = topic
-        self._consumer = Consumer(
-            config.client_settings()
-            | {"group.id": "penstock", "enable.auto.commit": False, "auto.offset.reset": "earliest", "log_level": 0}
-        )
-        self._consumer.assign([TopicPartition(topic, 0, start)])
-
-    def new(self) -> Iterator[Record]:
-        """What has arrived since the last call. A broker that is away means nothing new, not an error."""
-        while (message := self._consumer.poll(0)) is not None:
-            error = message.error()
-            if error is None:
-                yield _record(message)
-            elif error.code() in MISSING | DENIED:
-                raise log_error(error, f"reading {self._topic}", topic=self._topic, operation="Read")
-
-    def close(self) -> None:
-        self._consumer.close()
-
-
-def _offset(message: Message) -> int:
+def record_offset(message: Message) -> int:
     offset = message.offset()
     assert offset is not None  # noqa: S101 -- a delivered message has one
     return offset
 
 
-def _record(message: Message) -> Record:
+def made_record(message: Message) -> Record:
     topic = message.topic() or ""
-    return Record(_offset(message), _bytes(message.key()), _bytes(message.value()), message.timestamp()[1], topic)
+    return Record(record_offset(message), _bytes(message.key()), _bytes(message.value()), message.timestamp()[1], topic)
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

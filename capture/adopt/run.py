@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import assert_never
 
 import structlog
@@ -20,6 +20,7 @@ from capture.adopt.window import Window
 from capture.checkpoints import CheckpointWriter, Ends, last_accepted, new_epoch, new_log_id
 from capture.config import AdoptConfig, MissingBeginning
 from capture.control import ControlReader
+from capture.epochs import run_epochs
 from capture.metrics import BYTES, CHANGES, CHECKPOINT_LSN, CHECKPOINTS
 from capture.producer import BoundedProducer
 from capture.registrar import Registrar
@@ -31,11 +32,11 @@ from schemas.patterns import matching
 from schemas.pg_types.pg_type import ValueNotCarried
 from schemas.topics import Topics
 from stores.kafka_errors import MISSING, BrokerUnreachable, log_error
-from stores.kafka_log import KafkaLog, Tail, TopicKind
+from stores.kafka_log import KafkaLog, TopicKind
+from stores.kafka_tail import Tail
 from stores.schema_registry import RegistryUnreachable, SchemaRegistry
 from stores.schema_topic import SchemaTopic
 
-_PAUSE_SECONDS = 5.0
 _READ_SECONDS = 0.1
 _READ_RECORDS = 2000
 _FIRST_LSN = Lsn(1)
@@ -51,13 +52,7 @@ class AdoptTaken(LogError):
 
 def run_adopt(config: AdoptConfig, stop: threading.Event) -> None:
     """Adopts until `stop`; waits for what is away; raises PenstockError where it cannot go on."""
-    while not stop.is_set():
-        with ExitStack() as parts:
-            try:
-                Adoption(config, parts).run(stop)
-            except (BrokerUnreachable, RegistryUnreachable) as error:
-                log.warning("waiting to open the next epoch", error=error.reason, solution=error.solution)
-                stop.wait(_PAUSE_SECONDS)
+    run_epochs(lambda parts: Adoption(config, parts), (BrokerUnreachable, RegistryUnreachable), stop)
     log.info("adopt stopped")
 
 
@@ -73,10 +68,13 @@ class Adoption:
         self._epoch = new_epoch()
         log_id = last[1].log_id if last else new_log_id()
         lsn, commit_ts = (last[1].lsn, last[1].commit_ts) if last else (_FIRST_LSN, 0)
-        self._writer = CheckpointWriter(config.kafka, self._kafka, self._topics.checkpoints, log_id, self._epoch)
-        self._window = Window(
-            lsn, commit_ts, BoundedProducer(config.kafka, config.tuning.producer_memory, lambda: None)
+        self._writer = parts.enter_context(
+            closing(CheckpointWriter(config.kafka, self._kafka, self._topics.checkpoints, log_id, self._epoch))
         )
+        producer = parts.enter_context(
+            closing(BoundedProducer(config.kafka, config.tuning.producer_memory, lambda: None))
+        )
+        self._window = Window(lsn, commit_ts, producer)
         self._shared = self._made_shared()
         self._tables = {
             topic: AdoptedTable(self._shared, topic, ends[0], begun=True)

@@ -6,8 +6,6 @@ import threading
 import time
 from collections import Counter
 from contextlib import suppress
-from types import TracebackType
-from typing import Self
 
 import duckdb
 import psycopg
@@ -21,6 +19,7 @@ from schemas.identifiers import DestinationName, TableName
 from schemas.lsn import Lsn
 from stores.kafka_log import KafkaLog
 from tests.chaos_suite.place import NAME, Place
+from tests.chaos_suite.threads import Threads
 from tests.chaos_suite.workload import TABLES, TOTALS, is_whole
 
 DESTINATIONS = ("lake", "mirror")
@@ -29,29 +28,17 @@ _SLOT_SECONDS = 30.0
 _LOOK_SECONDS = 0.2
 
 
-class Watchers:
+class Watchers(Threads):
     """Readers of both destinations, until the end of the block. `halves`: moments that never were at the source."""
 
     def __init__(self, place: Place) -> None:
+        super().__init__()
         self._place = place
-        self._stop = threading.Event()
         self.looks: Counter[str] = Counter()
         self.halves: list[str] = []
         self._threads = [
             threading.Thread(target=self._watch, args=(name,), name=f"watch-{name}") for name in DESTINATIONS
         ]
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
 
     def _watch(self, name: str) -> None:
         while not self._stop.wait(_LOOK_SECONDS):

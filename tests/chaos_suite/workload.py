@@ -5,12 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from random import Random
-from types import TracebackType
-from typing import Self
 
 import psycopg
 
 from tests.chaos_suite.place import NAME, Place
+from tests.chaos_suite.threads import Threads
 
 ACCOUNTS, BALANCE = 100, 1_000
 TABLES = ("left_accounts", "right_accounts", "transfers", "documents", "bag", "visitors", "archive")
@@ -46,30 +45,18 @@ def is_whole(left: int, right: int, moved: int | None) -> bool:
     return left + (moved or 0) == right - (moved or 0) == ACCOUNTS * BALANCE
 
 
-class Writers:
+class Writers(Threads):
     """Threads that write until the end of the block, whatever happens to the server."""
 
     def __init__(self, place: Place, seed: str) -> None:
+        super().__init__()
         self._place = place
-        self._stop = threading.Event()
         self.rows = 0
         self._counted = threading.Lock()
         self._threads = [
             threading.Thread(target=self._write, args=(step, Random(f"{seed} {step.__name__}")), name=step.__name__)  # noqa: S311 -- chance, not secrecy
             for step in (transfer, edit_documents, fill_bag, visit)
         ]
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
 
     def _write(self, step: Callable[[psycopg.Connection, Random], int], chance: Random) -> None:
         while not self._stop.is_set():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Iterator
 
 import psycopg
 import pytest
@@ -55,50 +54,43 @@ ONLY_POSTGRES = (
 """What other destinations have no place for, and types that are held as themselves here only."""
 
 
-@pytest.fixture
-def place(postgres: LocalPostgres) -> PostgresPlace:
-    return PostgresPlace(postgres)
-
-
-@pytest.fixture
-def lake(place: PostgresPlace) -> Iterator[PostgresDestination]:
-    destination = PostgresDestination(LAKE, {"dsn": place.dsn})
-    destination.startup()
-    yield destination
-    destination.shutdown()
-
-
-def printed(place: PostgresPlace, sample: Sample, kind: str) -> str | None:
+def printed(postgres_place: PostgresPlace, sample: Sample, kind: str) -> str | None:
     """The sample as the server prints it, given in its own type."""
     query = sql.SQL("select {}::{}::text").format(sql.Literal(sample.text), sql.SQL(kind))
-    return place.query(query)[0][0]
+    return postgres_place.query(query)[0][0]
 
 
 @pytest.mark.parametrize("samples", [SAMPLES, ARRAYS, ONLY_POSTGRES], ids=["scalars", "arrays", "only Postgres"])
 @pytest.mark.parametrize("written", ["from executors", "from here"])
 def test_values_of_every_type_read_as_at_the_source(
-    place: PostgresPlace, lake: PostgresDestination, spark: SparkSession, samples: tuple[Sample, ...], written: str
+    postgres_place: PostgresPlace,
+    postgres_lake: PostgresDestination,
+    spark: SparkSession,
+    samples: tuple[Sample, ...],
+    written: str,
 ) -> None:
     table = a_table_of(samples, key=True)
     rows = from_kafka(spark, table, ["1", *(sample.text for sample in samples)], ["2", *[None] * len(samples)])
-    lake.drop_table_for_copy(table, a_progress(1, table))
+    postgres_lake.drop_table_for_copy(table, a_progress(1, table))
 
-    lake.write_table_rows(
+    postgres_lake.write_table_rows(
         table, ArrowRows(spark, rows.arrow()) if written == "from here" else rows, a_progress(2, table)
     )
 
-    (_, *texts), (_, *nothing) = sorted(place.texts(table))
-    types = place.query(
+    (_, *texts), (_, *nothing) = sorted(postgres_place.texts(table))
+    types = postgres_place.query(
         sql.SQL(
             """select format_type(atttypid, atttypmod) from pg_attribute
                 where attrelid = 'public.types'::regclass and attnum > 1 order by attnum"""
         )
     )
-    assert texts == [printed(place, sample, kind) for sample, (kind,) in zip(samples, types, strict=True)]
+    assert texts == [printed(postgres_place, sample, kind) for sample, (kind,) in zip(samples, types, strict=True)]
     assert set(nothing) == {None}
 
 
-def test_columns_have_the_types_that_they_had_at_the_source(place: PostgresPlace, lake: PostgresDestination) -> None:
+def test_columns_have_the_types_that_they_had_at_the_source(
+    postgres_place: PostgresPlace, postgres_lake: PostgresDestination
+) -> None:
     table = a_table(
         a_column("id", INT8, key=True),
         Column("price", 1700, "numeric", (10 << 16 | 2) + 4),
@@ -109,9 +101,9 @@ def test_columns_have_the_types_that_they_had_at_the_source(place: PostgresPlace
         Column("of", 2205, "regclass"),
     )
 
-    lake.drop_table_for_copy(table, a_progress(1, table))
+    postgres_lake.drop_table_for_copy(table, a_progress(1, table))
 
-    found = place.query(
+    found = postgres_place.query(
         sql.SQL(
             """select format_type(atttypid, atttypmod), attnotnull from pg_attribute
                 where attrelid = 'public.orders'::regclass and attnum > 0 order by attnum"""
@@ -129,35 +121,35 @@ def test_columns_have_the_types_that_they_had_at_the_source(place: PostgresPlace
 
 
 def test_a_key_that_is_written_differently_is_the_same_key_and_read_as_it_was_written(
-    place: PostgresPlace, lake: PostgresDestination, spark: SparkSession
+    postgres_place: PostgresPlace, postgres_lake: PostgresDestination, spark: SparkSession
 ) -> None:
     prices = a_table(Column("price", 1700, "numeric", key=True), a_column("note"))
-    fill(lake, spark, prices, ("1.0", "a"))
+    fill(postgres_lake, spark, prices, ("1.0", "a"))
 
-    lake.write_events(a_batch(changes(spark, prices, upsert("1.00", "b"))))
+    postgres_lake.write_events(a_batch(changes(spark, prices, upsert("1.00", "b"))))
 
-    assert place.texts(prices) == [("1.00", "b")]
+    assert postgres_place.texts(prices) == [("1.00", "b")]
 
 
 def test_nothing_is_left_staged_and_what_a_crash_left_is_cleared_at_the_next_start(
-    place: PostgresPlace, lake: PostgresDestination, spark: SparkSession
+    postgres_place: PostgresPlace, postgres_lake: PostgresDestination, spark: SparkSession
 ) -> None:
     staged = sql.SQL("select relname from pg_class where relname like 'staged%'")
-    fill(lake, spark, ORDERS, (1, "a", 1))
-    lake.write_events(a_batch(changes(spark, ORDERS, upsert(1, "b", 1))))
-    assert place.query(staged) == []
-    with psycopg.connect(place.dsn) as crashed:
-        crashed.execute(sql.SQL("create table penstock.{} ()").format(sql.Identifier(f"{lake._prefix}0123_0")))
-    lake.shutdown()
+    fill(postgres_lake, spark, ORDERS, (1, "a", 1))
+    postgres_lake.write_events(a_batch(changes(spark, ORDERS, upsert(1, "b", 1))))
+    assert postgres_place.query(staged) == []
+    with psycopg.connect(postgres_place.dsn) as crashed:
+        crashed.execute(sql.SQL("create table penstock.{} ()").format(sql.Identifier(f"{postgres_lake._prefix}0123_0")))
+    postgres_lake.shutdown()
 
-    lake.startup()
+    postgres_lake.startup()
 
-    assert place.query(staged) == []
+    assert postgres_place.query(staged) == []
 
 
-def test_what_a_task_wrote_that_spark_does_not_count_is_not_used(place: PostgresPlace) -> None:
+def test_what_a_task_wrote_that_spark_does_not_count_is_not_used(postgres_place: PostgresPlace) -> None:
     table = sql.Identifier("public", "staging")
-    with psycopg.connect(place.dsn) as db:
+    with psycopg.connect(postgres_place.dsn) as db:
         db.execute(sql.SQL("create table {} (part int, attempt bigint, c0 text)").format(table))
         db.execute(sql.SQL("insert into {} values (0, 1, 'a'), (0, 2, 'a'), (1, 3, 'b'), (2, 1, 'x')").format(table))
 
@@ -166,9 +158,11 @@ def test_what_a_task_wrote_that_spark_does_not_count_is_not_used(place: Postgres
         assert db.execute(sql.SQL("select c0 from {} order by 1").format(table)).fetchall() == [("a",), ("b",)]
 
 
-def test_a_task_that_still_writes_when_the_others_are_counted_is_ended_and_not_waited_for(place: PostgresPlace) -> None:
+def test_a_task_that_still_writes_when_the_others_are_counted_is_ended_and_not_waited_for(
+    postgres_place: PostgresPlace,
+) -> None:
     table = sql.Identifier("public", "staging")
-    with psycopg.connect(place.dsn, autocommit=True) as db, psycopg.connect(place.dsn) as given_up:
+    with psycopg.connect(postgres_place.dsn, autocommit=True) as db, psycopg.connect(postgres_place.dsn) as given_up:
         db.execute(sql.SQL("create table {} (part int, attempt bigint, c0 text)").format(table))
         db.execute(sql.SQL("insert into {} values (0, 2, 'a')").format(table))
         given_up.execute(sql.SQL("insert into {} values (0, 1, 'a')").format(table))
@@ -190,15 +184,15 @@ def test_a_value_that_the_database_cannot_hold_stops_its_table_and_nothing_of_th
         admin.execute(
             sql.SQL("create database {} template template0 encoding 'LATIN1' locale 'C'").format(sql.Identifier(name))
         )
-    lake = PostgresDestination(LAKE, {"dsn": postgres.dsn(name)})
-    request.addfinalizer(lake.shutdown)
-    lake.startup()
+    postgres_lake = PostgresDestination(LAKE, {"dsn": postgres.dsn(name)})
+    request.addfinalizer(postgres_lake.shutdown)
+    postgres_lake.startup()
     items = a_table(a_column("id", INT8, key=True), a_column("note"), name=TableName("public", "items"))
-    fill(lake, spark, ORDERS, (1, "a", 1))
-    fill(lake, spark, items, (1, "a"), others=10)
+    fill(postgres_lake, spark, ORDERS, (1, "a", 1))
+    fill(postgres_lake, spark, items, (1, "a"), others=10)
 
     with pytest.raises(TableFailed) as caught:
-        lake.write_events(
+        postgres_lake.write_events(
             a_batch(changes(spark, ORDERS, upsert(1, "b", 1)), changes(spark, items, upsert(1, UNHELD)), lsn=100)
         )
 
@@ -208,18 +202,18 @@ def test_a_value_that_the_database_cannot_hold_stops_its_table_and_nothing_of_th
         assert reader.execute("select note from orders").fetchall() == [("a",)]
 
 
-def test_another_apply_is_refused(place: PostgresPlace, lake: PostgresDestination) -> None:
+def test_another_apply_is_refused(postgres_place: PostgresPlace, postgres_lake: PostgresDestination) -> None:
     with pytest.raises(DestinationInUse):
-        PostgresDestination(LAKE, {"dsn": place.dsn}).startup()
+        PostgresDestination(LAKE, {"dsn": postgres_place.dsn}).startup()
 
-    lake.shutdown()
-    other = PostgresDestination(LAKE, {"dsn": place.dsn})
+    postgres_lake.shutdown()
+    other = PostgresDestination(LAKE, {"dsn": postgres_place.dsn})
     other.startup()
     other.shutdown()
 
 
-def test_lost_packets_end_the_session_at_both_ends_in_bounded_time(lake: PostgresDestination) -> None:
-    session = lake._connected
+def test_lost_packets_end_the_session_at_both_ends_in_bounded_time(postgres_lake: PostgresDestination) -> None:
+    session = postgres_lake._connected
     with socket.socket(fileno=os.dup(session.pgconn.socket)) as own:
         ours = [
             own.getsockopt(socket.IPPROTO_TCP, option)
@@ -235,16 +229,16 @@ def test_lost_packets_end_the_session_at_both_ends_in_bounded_time(lake: Postgre
 
 
 def test_an_apply_that_was_replaced_writes_nothing(
-    place: PostgresPlace, lake: PostgresDestination, spark: SparkSession
+    postgres_place: PostgresPlace, postgres_lake: PostgresDestination, spark: SparkSession
 ) -> None:
-    fill(lake, spark, ORDERS, (1, "a", 1))
-    with psycopg.connect(place.dsn) as successor:
+    fill(postgres_lake, spark, ORDERS, (1, "a", 1))
+    with psycopg.connect(postgres_place.dsn) as successor:
         successor.execute("update penstock.destination set owner = 'somebody else'")
 
     with pytest.raises(DestinationTaken):
-        lake.write_events(a_batch(changes(spark, ORDERS, upsert(1, "b", 1))))
+        postgres_lake.write_events(a_batch(changes(spark, ORDERS, upsert(1, "b", 1))))
 
-    assert place.rows(ORDERS) == [(1, "a", 1)]
+    assert postgres_place.rows(ORDERS) == [(1, "a", 1)]
 
 
 @pytest.mark.parametrize(
@@ -252,49 +246,49 @@ def test_an_apply_that_was_replaced_writes_nothing(
     [("insufficient_privilege", Retry.TIMED), ("disk_full", Retry.TIMED), ("check_violation", Retry.MANUAL)],
 )
 def test_a_table_says_whether_time_may_heal_it(
-    place: PostgresPlace, lake: PostgresDestination, spark: SparkSession, code: str, retry: Retry
+    postgres_place: PostgresPlace, postgres_lake: PostgresDestination, spark: SparkSession, code: str, retry: Retry
 ) -> None:
-    fill(lake, spark, ORDERS, (1, "a", 1))
-    with psycopg.connect(place.dsn, autocommit=True) as admin:
+    fill(postgres_lake, spark, ORDERS, (1, "a", 1))
+    with psycopg.connect(postgres_place.dsn, autocommit=True) as admin:
         admin.execute(
             f"create function refuse() returns trigger language plpgsql as $$ begin raise {code}; end $$",
         )
         admin.execute("create trigger refuse before insert on orders execute function refuse()")
 
     with pytest.raises(TableFailed, match=r"public\.orders") as caught:
-        lake.write_events(a_batch(changes(spark, ORDERS, upsert(2, "b", 2))))
+        postgres_lake.write_events(a_batch(changes(spark, ORDERS, upsert(2, "b", 2))))
 
     assert caught.value.retry is retry
-    assert place.rows(ORDERS) == [(1, "a", 1)]
+    assert postgres_place.rows(ORDERS) == [(1, "a", 1)]
 
 
-def test_a_mirror_that_somebody_holds_is_reported(place: PostgresPlace, spark: SparkSession) -> None:
-    lake = PostgresDestination(LAKE, {"dsn": place.dsn, "lock_timeout": "200ms"})
-    lake.startup()
-    fill(lake, spark, ORDERS, (1, "a", 1))
-    with psycopg.connect(place.dsn) as other:
+def test_a_mirror_that_somebody_holds_is_reported(postgres_place: PostgresPlace, spark: SparkSession) -> None:
+    postgres_lake = PostgresDestination(LAKE, {"dsn": postgres_place.dsn, "lock_timeout": "200ms"})
+    postgres_lake.startup()
+    fill(postgres_lake, spark, ORDERS, (1, "a", 1))
+    with psycopg.connect(postgres_place.dsn) as other:
         other.execute("lock table orders")
 
         with pytest.raises(TableFailed, match=r"public\.orders.*LockNotAvailable") as caught:
-            lake.write_table_rows(ORDERS, copied(spark, ORDERS, [(2, "b", 2)]), a_progress(50, ORDERS))
+            postgres_lake.write_table_rows(ORDERS, copied(spark, ORDERS, [(2, "b", 2)]), a_progress(50, ORDERS))
         assert caught.value.retry is Retry.TIMED
 
-    lake.write_table_rows(ORDERS, copied(spark, ORDERS, [(2, "b", 2)]), a_progress(50, ORDERS))
-    assert sorted(place.rows(ORDERS)) == [(1, "a", 1), (2, "b", 2)]
-    lake.shutdown()
+    postgres_lake.write_table_rows(ORDERS, copied(spark, ORDERS, [(2, "b", 2)]), a_progress(50, ORDERS))
+    assert sorted(postgres_place.rows(ORDERS)) == [(1, "a", 1), (2, "b", 2)]
+    postgres_lake.shutdown()
 
 
 def test_a_connection_that_is_lost_is_told_without_a_password(
-    place: PostgresPlace, lake: PostgresDestination, spark: SparkSession
+    postgres_place: PostgresPlace, postgres_lake: PostgresDestination, spark: SparkSession
 ) -> None:
-    fill(lake, spark, ORDERS)
-    with psycopg.connect(place.dsn, autocommit=True) as admin:
+    fill(postgres_lake, spark, ORDERS)
+    with psycopg.connect(postgres_place.dsn, autocommit=True) as admin:
         admin.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'penstock apply'"
         )
 
     with pytest.raises(DestinationAway):
-        lake.save_progress(a_progress(60, ORDERS))
+        postgres_lake.save_progress(a_progress(60, ORDERS))
 
     away = PostgresDestination(LAKE, {"dsn": "postgresql://somebody:hunter2@127.0.0.1:1/lake"})
     with pytest.raises(DestinationAway) as caught:
@@ -302,12 +296,12 @@ def test_a_connection_that_is_lost_is_told_without_a_password(
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_role_that_may_not_keep_the_progress_is_told_what_it_needs(place: PostgresPlace) -> None:
+def test_a_role_that_may_not_keep_the_progress_is_told_what_it_needs(postgres_place: PostgresPlace) -> None:
     role = f"reader_{secrets.token_hex(4)}"
-    with psycopg.connect(place.dsn) as admin:
+    with psycopg.connect(postgres_place.dsn) as admin:
         admin.execute(sql.SQL("create role {} login password {}").format(sql.Identifier(role), sql.Literal(role)))
 
     with pytest.raises(DestinationError, match="permission denied for database") as caught:
-        PostgresDestination(LAKE, {"dsn": make_conninfo(place.dsn, user=role, password=role)}).startup()
+        PostgresDestination(LAKE, {"dsn": make_conninfo(postgres_place.dsn, user=role, password=role)}).startup()
 
     assert "grant connect, create, temporary on database" in caught.value.solution

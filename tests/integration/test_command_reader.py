@@ -13,7 +13,8 @@ from console.local_stack.kafka import LocalKafka
 from schemas.connections import KafkaConfig
 from schemas.control import Control, Pause, Resume, Resync
 from schemas.identifiers import DestinationName, LogId, TableName
-from stores.kafka_log import KafkaLog, Tail, TopicKind, durable_producer
+from stores.kafka_log import KafkaLog, TopicKind, durable_producer
+from stores.kafka_tail import Tail
 from tests.support.eventually import eventually
 
 LAKE, OTHER = DestinationName("lake"), DestinationName("other")

@@ -12,7 +12,7 @@ from schemas.identifiers import TableName
 from schemas.lsn import Lsn
 from schemas.phases import Ready
 from schemas.topics import Topics
-from stores.kafka_log import Tail
+from stores.kafka_tail import Tail
 from tests.conftest import MakePipeline
 from tests.support.captured import publish
 from tests.support.eventually import eventually

@@ -19,7 +19,8 @@ from apply_spark.opened import Opened, made_parts, shown_destination, wait_for_c
 from apply_spark.progress import Progress
 from apply_spark.run import _begin
 from schemas.topics import Topics
-from stores.kafka_log import KafkaLog, Tail
+from stores.kafka_log import KafkaLog
+from stores.kafka_tail import Tail
 from tests.support.failpoints import crashed
 
 
