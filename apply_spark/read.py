@@ -32,6 +32,8 @@ _CONSUMER = {
     "kafka.max.poll.records": "100000",  # for each poll Spark asks the broker twice how far the topic reaches
     "kafka.max.partition.fetch.bytes": "8388608",  # which bounds a poll
 }
+_REQUEST_MS = 30_000
+"""Java's own choice."""
 _MANY_RECORDS = 50_000
 """From here on a second core is worth a second consumer."""
 
@@ -54,12 +56,14 @@ def raw_records(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[str, Of
 
 
 def kafka_options(kafka: KafkaConfig) -> dict[str, str]:
-    """The client settings as Spark takes them; a record that does not come is not waited for any longer than others
-    wait for an answer."""
-    patience = str(int(kafka.patience.total_seconds() * 1000))
+    """The client settings as Spark takes them; neither a record that does not come nor an answer is waited for any
+    longer than others wait for an answer. Spark asks three times, and says nothing meanwhile."""
+    patience = int(kafka.patience.total_seconds() * 1000)
+    settings = {"request.timeout.ms": str(min(patience, _REQUEST_MS)), **java_settings(kafka)}
+    longest = max(patience, int(settings["request.timeout.ms"]))  # Java refuses a question shorter than one request
     return {
-        "kafkaConsumer.pollTimeoutMs": patience,
-        **{f"kafka.{name}": value for name, value in java_settings(kafka).items()},
+        "kafkaConsumer.pollTimeoutMs": str(patience),
+        **{f"kafka.{name}": value for name, value in {"default.api.timeout.ms": str(longest), **settings}.items()},
     }
 
 

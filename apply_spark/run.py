@@ -288,6 +288,8 @@ def _spark_error(error: BaseException | None, reason: str) -> LogError:
         return TopicMissing("A topic of the pipeline was deleted while apply read it.")
     if "Cannot fetch record for offset" in text:
         return BrokerUnreachable("No Kafka broker answered while Spark read a topic.")
+    if "kafka.common.errors.TimeoutException" in text:
+        return BrokerUnreachable("No Kafka broker answered while Spark asked how far a topic reaches.")
     denied = _DENIED.search(text)
     if denied is not None:
         return not_allowed(f"reading {denied[1]}", denied[1], "Read")

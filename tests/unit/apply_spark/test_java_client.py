@@ -27,10 +27,23 @@ def test_what_both_clients_call_the_same_is_passed_on() -> None:
     assert found == {"bootstrap.servers": "broker:9092", "security.protocol": "SSL", "client.id": "shop"}
 
 
-def test_spark_waits_for_a_record_as_long_as_others_wait_for_an_answer() -> None:
-    kafka = KafkaConfig(bootstrap_servers="broker:9092", patience=timedelta(seconds=5))
+def waits(patience: float, **client: str) -> list[int]:
+    """How long Spark waits for a record, for an answer, and for all answers to one question."""
+    named = {name.replace("_", "."): value for name, value in client.items()}
+    kafka = KafkaConfig(bootstrap_servers="broker:9092", patience=timedelta(seconds=patience), client=named)
+    names = "kafkaConsumer.pollTimeoutMs", "kafka.request.timeout.ms", "kafka.default.api.timeout.ms"
+    found = kafka_options(kafka)
+    return [int(found[name]) for name in names]
 
-    assert kafka_options(kafka) == {"kafka.bootstrap.servers": "broker:9092", "kafkaConsumer.pollTimeoutMs": "5000"}
+
+def test_spark_waits_as_long_as_others_wait_for_an_answer() -> None:
+    assert waits(5) == [5_000, 5_000, 5_000]
+    assert waits(60) == [60_000, 30_000, 60_000]
+
+
+def test_java_is_given_no_question_that_is_shorter_than_one_request() -> None:
+    assert waits(15, request_timeout_ms="6000") == [15_000, 6_000, 15_000]
+    assert waits(5, request_timeout_ms="20000") == [5_000, 20_000, 20_000]
 
 
 @pytest.mark.parametrize("name", ["sasl_mechanism", "sasl_mechanisms"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from apply_spark.run import QueryFailed, _spark_error
 from stores.kafka_errors import BrokerUnreachable, NotAllowed, TopicMissing
 
@@ -20,9 +22,14 @@ def test_a_topic_that_went_away_is_told() -> None:
     assert isinstance(_spark_error(RuntimeError("UnknownTopicOrPartitionException: ..."), "Ended."), TopicMissing)
 
 
-def test_a_broker_that_sends_nothing_is_told() -> None:
-    words = "java.util.concurrent.TimeoutException: Cannot fetch record for offset 17 in 60000 milliseconds"
-
+@pytest.mark.parametrize(
+    "words",
+    [
+        "java.util.concurrent.TimeoutException: Cannot fetch record for offset 17 in 60000 milliseconds",
+        "org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node assignment. Call: listNodes",
+    ],
+)
+def test_a_broker_that_sends_nothing_is_told(words: str) -> None:
     assert isinstance(_spark_error(RuntimeError(words), "Ended."), BrokerUnreachable)
 
 
