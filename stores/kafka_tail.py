@@ -18,8 +18,8 @@ _LOOK_SECONDS = 1.0
 class Tail:
     """New records of one small topic as they come, without waiting.
 
-    Clients were seen to get nothing more after a broker came back, for good and without an error. So after a silence
-    the broker is asked how far the topic reaches."""
+    Others report clients that get nothing more after a broker came back, for good and without an error. So after a
+    silence the broker is asked how far the topic reaches."""
 
     def __init__(
         self,
