@@ -36,6 +36,8 @@ _SETTINGS = {
     "spark.kafka.consumer.cache.timeout": "10s",
     "spark.kafka.consumer.fetchedData.cache.timeout": "10s",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    # Rows of Arrow up to this size are literals of the plan, which the optimizer converts one by one, in one thread.
+    "spark.sql.execution.arrow.localRelationThreshold": "1MB",
     "spark.log.level": "ERROR",
 }
 _JARS = "spark.jars"

@@ -22,7 +22,8 @@ from benchmarks.limits import ProduceGroup
 from benchmarks.machine import commit, machine, versions
 from benchmarks.measurement import Measurement
 from benchmarks.memory import MemoryGroup
-from benchmarks.ratios import best, compare, comparison_table, ratios
+from benchmarks.processes import PROCESS
+from benchmarks.ratios import DESTINATIONS, best, compare, comparison_table, ratios
 from benchmarks.replay_cases import ReplayGroup
 from benchmarks.report import page
 from benchmarks.result import Result, committed
@@ -47,6 +48,7 @@ def main() -> int:
     sizes = replace(
         sizes,
         rounds=arguments.rounds or sizes.rounds,
+        destinations=tuple(arguments.destination or sizes.destinations),
         huge_transaction_rows=int(_HUGE * arguments.scale) if arguments.huge else 0,
     )
     groups = arguments.only or (_QUICK_GROUPS if arguments.quick else _GROUPS)
@@ -110,7 +112,8 @@ def _brief(found: object) -> str:
         elif name.startswith("memory/"):
             parts.append(f"{name.partition('/')[2]} {each.memory['capture'] / 1e6:.0f} MB")
         else:
-            parts.append(f"{name.rpartition('/')[2]} {each.rate / 1e3:.1f}k/s")
+            cpu = f" ({each.cpu[PROCESS]:.2f} s CPU)" if PROCESS in each.cpu else ""
+            parts.append(f"{name.rpartition('/')[2]} {each.rate / 1e3:.1f}k/s{cpu}")
     return ", ".join(parts)
 
 
@@ -143,6 +146,9 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         choices=(*_GROUPS, *_FURTHER_GROUPS),
         help="only this group of cases; may be repeated",
+    )
+    parser.add_argument(
+        "--destination", action="append", choices=DESTINATIONS, help="of the destinations only this; may be repeated"
     )
     parser.add_argument("--rounds", type=int, help="how often each case runs")
     parser.add_argument("--scale", type=float, default=1.0, help="sizes times this; for trying things out")

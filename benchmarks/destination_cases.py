@@ -7,6 +7,7 @@ rows in the engine's own types.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -32,6 +33,7 @@ from apply_spark.session import spark_session
 from benchmarks.group import Step
 from benchmarks.measurement import Measurement
 from benchmarks.order_rows import ORDERS, changed_rows, copied_rows
+from benchmarks.processes import PROCESS, cpu_seconds
 from benchmarks.raw_merges import (
     RawClickHouse,
     RawDelta,
@@ -70,6 +72,7 @@ class DestinationGroup:
     def __init__(self, servers: Servers, sizes: Sizes) -> None:
         self._servers = servers
         self._rows = sizes.mirror_rows
+        self._kinds = sizes.destinations
         self._batch = sizes.mirror_rows // 5
         self._open = ExitStack()
         self._pairs: dict[str, _Pair] = {}
@@ -80,7 +83,8 @@ class DestinationGroup:
         self._open.callback(self._spark.stop)
         self._servers.create_database(_DATABASE).close()
         made = _pairs(self._spark, self._servers.folder, self._servers.dsn(_DATABASE))
-        for kind, (ours, raw) in made.items():
+        for kind in self._kinds:
+            ours, raw = made[kind]
             ours.startup()
             self._open.callback(ours.shutdown)
             pair = self._pairs[kind] = _Pair(ours, raw())
@@ -105,14 +109,17 @@ class DestinationGroup:
         folded, typed = changed_rows(self._rows, self._batch, turn)
         pair.raw.ready(typed)
         changes = TableChanges(ORDERS, truncate=False, rows=ArrowRows(self._spark, folded), partial=False)
-        began = time.monotonic()
-        pair.ours.write_events(Batch((changes,), self._progress()))
-        between = time.monotonic()
-        pair.raw.merge()
+        batch = Batch((changes,), self._progress())
         return {
-            f"destinations/{kind}/ours": Measurement(self._batch, between - began),
-            f"destinations/{kind}/raw": Measurement(self._batch, time.monotonic() - between),
+            f"destinations/{kind}/ours": self._timed(lambda: pair.ours.write_events(batch)),
+            f"destinations/{kind}/raw": self._timed(pair.raw.merge),
         }
+
+    def _timed(self, written: Callable[[], None]) -> Measurement:
+        used, began = cpu_seconds(os.getpid()), time.monotonic()
+        written()
+        seconds = time.monotonic() - began
+        return Measurement(self._batch, seconds, {PROCESS: cpu_seconds(os.getpid()) - used})
 
     def _progress(self) -> Progress:
         """Always further on."""

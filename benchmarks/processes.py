@@ -25,6 +25,7 @@ _PROC = Path("/proc")
 _UTIME, _STIME, _STARTED = 11, 12, 19  # fields of /proc/PID/stat after the name
 
 POSTGRES, CAPTURE, APPLY, BROKER, CLIENT = "postgres", "capture", "apply", "broker", "client"
+PROCESS = "all processes"
 
 
 @dataclass
@@ -137,6 +138,12 @@ def peak_bytes(pid: int) -> int:
     except (FileNotFoundError, ProcessLookupError):
         return 0
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system, of a process and of those that it started and that live."""
+    stats = [stat for each in (pid, *descendants(pid)) if (stat := _stat(each)) is not None]
+    return sum(int(stat[_UTIME]) + int(stat[_STIME]) for stat in stats) / _TICKS
 
 
 def _stat(pid: int) -> list[str] | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from benchmarks.ratios import DESTINATIONS
+
 _LEAST = 0.2
 
 
@@ -32,6 +34,8 @@ class Sizes:
         *("tcp/blocking", "tcp/low_water", "tcp/nap", "tcp/spin"),
         *("unix/blocking", "unix/low_water", "unix/nap", "unix/spin"),
     )
+
+    destinations: tuple[str, ...] = DESTINATIONS
 
     @property
     def backlog(self) -> int:

@@ -34,6 +34,7 @@ from pydantic import BaseModel, Field, SecretStr
 from apply_spark.destination import ALL_MODES, Alteration, Batch, TableChanges
 from apply_spark.destinations.clickhouse_client import REFUSED, connected, doing, refusals, told
 from apply_spark.destinations.clickhouse_ending import Ended
+from apply_spark.destinations.clickhouse_load import loaded
 from apply_spark.destinations.clickhouse_mirror import (
     Names,
     add_columns,
@@ -134,8 +135,9 @@ class ClickHouseDestination:
         with self._scratch() as scratch, refusals(schema.name):
             target = self._target(schema, self._mirror(schema))
             scratch.append(self._names.temporary("loaded", target.version, 0))
-            if load(target, rows.arrow(), scratch[0]):
-                insert_whole(target, scratch[0], target.mirror.storage)
+            copied = loaded(rows.arrow(), schema)
+            if copied.rows.num_rows:
+                insert_whole(target, copied, scratch[0], target.mirror.storage)
         failpoint("clickhouse.copied", DestinationAway)
         self._commit(self._settled(progress))
 
@@ -175,9 +177,10 @@ class ClickHouseDestination:
         if mirror is None:
             raise _gone(schema.name)
         target = self._target(schema, mirror)
-        loaded, staged = (self._names.temporary(what, target.version, number) for what in ("loaded", "staged"))
-        scratch += [loaded, staged]
-        count = load(target, changes.rows.arrow(), loaded)
+        source, staged = (self._names.temporary(what, target.version, number) for what in ("loaded", "staged"))
+        scratch += [source, staged]
+        batch = loaded(changes.rows.arrow(), schema)
+        count = batch.rows.num_rows
         ended = Ended(target, changes.ending) if changes.ending is not None else None
         if not count and ended is None:
             return mirror, []
@@ -185,11 +188,13 @@ class ClickHouseDestination:
         if not changes.truncate:
             make_staged(target, staged)
         if not schema.key:
-            insert_bag(target, loaded, into)
+            load(target, batch, source)
+            insert_bag(target, source, into)
         elif count and changes.partial:
-            insert_partial(target, loaded, into, ended.rows() if ended is not None else None)
+            load(target, batch, source)
+            insert_partial(target, source, into, ended.rows() if ended is not None else None)
         elif count:
-            insert_whole(target, loaded, into)
+            insert_whole(target, batch, source, into)
         if ended is not None:
             ended.insert_besides(staged)
         return mirror, [] if changes.truncate else [Pending(schema.name, staged)]

@@ -1,4 +1,5 @@
-"""A batch of a table to rows of its storage: Arrow into a table of its own, and from there, in SQL, to what is stored.
+"""A batch of a table to rows of its storage: Arrow straight to what is stored where it is that already, else into a
+table of its own, and from there in SQL.
 
 Everything that may stop the table is found out here, before the destination decides on the batch: values that have no
 place, rows that lack columns and have no base, copies of a row that are to go and are not there.
@@ -10,10 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
-from apply_spark.destinations.clickhouse_load import loaded
+from apply_spark.destinations.clickhouse_load import Load
 from apply_spark.destinations.clickhouse_mirror import ID_COLUMNS, OWN_COLUMNS, Names
 from apply_spark.destinations.clickhouse_state import Mirror
 from apply_spark.destinations.clickhouse_types import held_column, quoted, quoted_text
@@ -54,20 +56,22 @@ def make_staged(target: Target, staged: str) -> None:
     target.client.command(f"create table {target.names.own(staged)} as {target.storage}")
 
 
-def load(target: Target, rows: pa.Table, table: str) -> int:
-    """The rows as they came, in a table of this name. How many there are; none: there is no table."""
-    columns, rows = loaded(rows, target.schema)
-    if rows.num_rows:
-        name = target.names.own(table)
-        defined = ", ".join(f"{column.name} {column.type}" for column in columns)
-        target.client.command(f"drop table if exists {name}")
-        target.client.command(f"create table {name} ({defined}) engine = Memory")
-        target.client.insert_arrow(name, rows)
-    return int(rows.num_rows)
+def load(target: Target, batch: Load, table: str) -> None:
+    """The rows as they came, in a table of this name."""
+    name = target.names.own(table)
+    defined = ", ".join(f"{column.name} {column.type}" for column in batch.columns)
+    target.client.command(f"drop table if exists {name}")
+    target.client.command(f"create table {name} ({defined}) engine = Memory")
+    target.client.insert_arrow(name, batch.rows)
 
 
-def insert_whole(target: Target, source: str, into: str) -> None:
-    """Rows that were sent whole, and keys that are gone."""
+def insert_whole(target: Target, batch: Load, source: str, into: str) -> None:
+    """Rows that were sent whole, and keys that are gone. Only arrays are put together in SQL, from the table `source`;
+    without any, the rows are what is stored, and go there at once."""
+    if not any(held_column(column).is_list for column in target.schema.columns):
+        target.client.insert_arrow(target.names.own(into), _as_stored(target, batch.rows))
+        return
+    load(target, batch, source)
     values = [held_column(c).expression("r", f"c{place}") for place, c in enumerate(target.schema.columns)]
     _insert(target, into, f"{', '.join(values)}, {target.version}, r.deleted from {target.names.own(source)} as r")
 
@@ -126,6 +130,13 @@ def insert_bag(target: Target, source: str, into: str) -> None:
     ((gone,),) = target.client.query(f"select count() from {into} where _deleted = 1").result_rows
     if gone != wanted:
         raise TableFailed(target.schema.name, PartialRow(f"{wanted} rows were to go, {gone} were found."))
+
+
+def _as_stored(target: Target, rows: pa.Table) -> pa.Table:
+    stored = [target.mirror.stored(column) for column in target.schema.columns]
+    versions = pa.array(np.full(rows.num_rows, target.version, dtype=np.uint64))
+    values = [rows[f"c{place}"] for place in range(len(stored))]
+    return pa.table([*values, versions, rows["deleted"]], names=[*stored, *OWN_COLUMNS])
 
 
 def _insert(target: Target, into: str, selected: str) -> None:

@@ -157,23 +157,23 @@ class DuckDbMirrors:
 
     def _write_whole(self, db: duckdb.DuckDBPyConnection, schema: TableSchema, arrow: pa.Table) -> None:
         target = self._target(schema)
-        same_key = " and ".join(f"t.{quoted(c.name)} = {converted(c, 's.key')}" for c in schema.key)
+        keys = ", ".join(f"{converted(column, 'key')} as k{index}" for index, column in enumerate(schema.key))
         with self._batch(db, schema, arrow):
-            db.execute(f"delete from {target} t using batch s where {same_key}")
+            db.execute(_deleted(schema, target, f"select {keys} from batch"))
             failpoint("duckdb.deleted", duckdb.IOException)
             db.execute(f"insert into {target} select {converted_row(schema)} from batch where not deleted")
 
     def _write_partial(self, db: duckdb.DuckDBPyConnection, schema: TableSchema, arrow: pa.Table) -> None:
         target = self._target(schema)
-        keys = [
+        both = [
             f"{converted(column, struct)} as {prefix}{index}"
             for struct, prefix in (("key", "k"), ("base", "b"))
             for index, column in enumerate(schema.key)
         ]
-        self._stage(db, schema, arrow, ["deleted", "missing", *keys])
+        self._stage(db, schema, arrow, ["deleted", "missing", *both])
         self._fill_missing(db, schema)
-        same_key = " and ".join(f"t.{quoted(c.name)} = s.k{index}" for index, c in enumerate(schema.key))
-        db.execute(f"delete from {target} t using staged s where {same_key}")
+        keys = ", ".join(f"k{index}" for index in range(len(schema.key)))
+        db.execute(_deleted(schema, target, f"select {keys} from staged"))
         failpoint("duckdb.deleted", duckdb.IOException)
         db.execute(f"insert into {target} select {_staged_columns(schema)} from staged where not deleted")
 
@@ -306,6 +306,13 @@ class DuckDbMirrors:
             return None
         found = db.execute(f"select progress from {self._own}.tables where destination = ?", [self.name]).fetchall()
         return Progress.restored(tuple(head), [text for (text,) in found])
+
+
+def _deleted(schema: TableSchema, target: str, keys: str) -> str:
+    """Rows of these keys, k0 and so on, go. Every column of what stands after USING is put into the hash table of the
+    join, so that is the keys alone."""
+    same_key = " and ".join(f"t.{quoted(column.name)} = s.k{index}" for index, column in enumerate(schema.key))
+    return f"delete from {target} t using ({keys}) s where {same_key}"
 
 
 def _staged_columns(schema: TableSchema) -> str:

@@ -185,6 +185,7 @@ REVIEWED = {
         "columns",
         "converted_row(schema)",
         "index",
+        "keys",
         "mine",
         "quoted(column.name)",
         "quoted(self._catalog, schema.name.schema)",
