@@ -225,8 +225,7 @@ class ClickHouseDestination:
         for table, mirror in self._state.views.items():
             if mirror != before.views.get(table):
                 with doing(table):
-                    failpoint("clickhouse.exchanging", OSError)
-                    make_view(self._client, self._names, mirror)
+                    self._show(mirror)
         self._drop(*before.storages - self._state.storages)
 
     def _decide(self, state: State) -> None:
@@ -247,7 +246,7 @@ class ClickHouseDestination:
                 with doing(mirror.table):
                     view = state.views[mirror.table]
                     if view != before.views.get(mirror.table):
-                        make_view(self._client, self._names, view)
+                        self._show(view)
                     for each in staged:
                         carry_over(self._client, self._names, mirror, each.staged)
                         failpoint("clickhouse.carried", OSError)
@@ -265,6 +264,10 @@ class ClickHouseDestination:
             tables = {changes.schema.name for changes in batch.tables} - failed
             failures[0].written = tuple(batch.progress.tables[table] for table in tables)
             raise failures[0]
+
+    def _show(self, mirror: Mirror) -> None:
+        failpoint("clickhouse.exchanging", OSError)
+        make_view(self._client, self._names, mirror)
 
     def _recovered(self, found: State) -> State:
         """Does what the last record decided and a crash may have kept from being done; then tidies up."""
