@@ -36,7 +36,7 @@ _SETTINGS = {
     "spark.kafka.consumer.cache.timeout": "10s",
     "spark.kafka.consumer.fetchedData.cache.timeout": "10s",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
-    # Rows of Arrow up to this size are literals of the plan, which the optimizer converts one by one, in one thread.
+    # Rows of Arrow up to this size are literals of the plan: 60,000 rows for Iceberg took a third more CPU that way.
     "spark.sql.execution.arrow.localRelationThreshold": "1MB",
     "spark.log.level": "ERROR",
 }
