@@ -35,6 +35,8 @@ _GROUPS = ("copy", "produce", "backlog", "live", "memory", "destinations")
 _FURTHER_GROUPS = ("replay",)
 """Only where they are named: the page does not show them."""
 _QUICK_GROUPS = ("copy", "backlog")
+_PASSES = (("copy", "produce", "backlog", "live", "memory"), ("destinations",), ("replay",))
+"""What is interleaved. The engines of destinations live in this process and tidy up between the batches."""
 _HUGE = 10_000_000
 
 
@@ -68,14 +70,20 @@ def main() -> int:
 
 def _run(sizes: Sizes, names: tuple[str, ...] | list[str]) -> dict[str, list[Measurement]]:
     cases: dict[str, list[Measurement]] = {}
-    with running_servers() as servers, ExitStack() as stack:
-        groups = [_group(name, servers, sizes) for name in names]
+    with running_servers() as servers:
+        for together in _PASSES:
+            _run_pass([_group(name, servers, sizes) for name in names if name in together], sizes.rounds, cases)
+    return cases
+
+
+def _run_pass(groups: list[Group], rounds: int, cases: dict[str, list[Measurement]]) -> None:
+    with ExitStack() as stack:
         for group in groups:
             stack.callback(group.close)
             began = time.monotonic()
             group.prepare()
             print(f"{group.name} prepared, {time.monotonic() - began:.1f} s", flush=True)
-        for turn in range(sizes.rounds):
+        for turn in range(rounds):
             for group in groups:
                 for step in group.steps():
                     began = time.monotonic()
@@ -84,7 +92,6 @@ def _run(sizes: Sizes, names: tuple[str, ...] | list[str]) -> dict[str, list[Mea
                         cases.setdefault(name, []).append(measurement)
                     line = f"round {turn + 1}  {step.name:32} {time.monotonic() - began:6.1f} s  {_brief(found)}"
                     print(line.rstrip(), flush=True)
-    return cases
 
 
 def _group(name: str, servers: Servers, sizes: Sizes) -> Group:
