@@ -170,6 +170,8 @@ def test_a_producer_that_waits_for_kafka_leaves_the_processor_to_others(kafka: L
         with pytest.raises(TimeoutError):
             sender.flush()
         spent = time.process_time() - began
+    until = float("inf")
+    sender.flush()
 
     assert spent < 0.6, "librdkafka looked without rest whether it may send the next batch"
 
