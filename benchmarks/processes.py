@@ -4,7 +4,8 @@
     meter.between(start, end)    CPU seconds by role, user and system, all threads
     meter.peaks(since)           largest resident set by role of the processes that lived then
 
-The kernel counts CPU in ticks of 10 ms; samples are 100 ms apart and values between them are interpolated.
+The kernel counts CPU in ticks of 10 ms; samples are 100 ms apart and values between them are interpolated. Beside the
+roles stands `stolen`: the seconds in which a core had work and the host ran somebody else's.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ _DISCOVER_EVERY = 3
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PROC = Path("/proc")
 _UTIME, _STIME, _STARTED = 11, 12, 19  # fields of /proc/PID/stat after the name
+_STEAL = 8  # field of the first line of /proc/stat
 
 POSTGRES, CAPTURE, APPLY, BROKER, CLIENT = "postgres", "capture", "apply", "broker", "client"
 PROCESS = "all processes"
+STOLEN = "stolen"
 
 
 @dataclass
@@ -112,7 +115,7 @@ class Meter:
 
     def _sample(self) -> None:
         now = time.time()
-        totals: dict[str, float] = {}
+        totals = {STOLEN: _stolen_seconds()}
         for (pid, started), process in self._processes.items():
             stat = _stat(pid) if process.seen > now - 2.0 else None
             if stat is not None and int(stat[_STARTED]) == started:
@@ -144,6 +147,11 @@ def cpu_seconds(pid: int) -> float:
     """User and system, of a process and of those that it started and that live."""
     stats = [stat for each in (pid, *descendants(pid)) if (stat := _stat(each)) is not None]
     return sum(int(stat[_UTIME]) + int(stat[_STIME]) for stat in stats) / _TICKS
+
+
+def _stolen_seconds() -> float:
+    with (_PROC / "stat").open() as lines:
+        return int(next(lines).split()[_STEAL]) / _TICKS
 
 
 def _stat(pid: int) -> list[str] | None:

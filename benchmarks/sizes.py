@@ -31,8 +31,8 @@ class Sizes:
     large_values: int = 1_000
     rows_per_transaction: int = 10_000
     readers: tuple[str, ...] = (
-        *("tcp/blocking", "tcp/low_water", "tcp/nap", "tcp/spin"),
-        *("unix/blocking", "unix/low_water", "unix/nap", "unix/spin"),
+        *("tcp/blocking", "tcp/nap", "tcp/spin", "tcp/low_water"),
+        *("unix/nap", "unix/spin", "unix/blocking", "unix/low_water"),
     )
 
     destinations: tuple[str, ...] = DESTINATIONS
