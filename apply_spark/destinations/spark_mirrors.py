@@ -207,7 +207,8 @@ class SparkMirrors:
                 raise
             written.append(progress.tables[ready.schema.name])
             self._progress = self._progress.with_tables(written[-1]) if self._progress is not None else None
-            failpoint(f"{self._tables.kind}.committed", PySparkException)
+            with self._told():
+                failpoint(f"{self._tables.kind}.committed", PySparkException)
         self._progress = progress
 
     def _planned(self, progress: Progress, *tables: TableName) -> Mark:
