@@ -70,7 +70,7 @@ def steps_of(kind: str) -> list[Step]:
 
 
 @pytest.mark.further
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800 if WHOLE else 900)
 @pytest.mark.parametrize(
     "kind",
     [
