@@ -15,7 +15,22 @@ from capture.transcode.kernel_batch cimport KernelBatch, Sizes
 
 from confluent_kafka import KafkaError, KafkaException, cimpl
 
+cdef extern from * nogil:
+    """
+    #ifdef __GLIBC__
+    #include <malloc.h>
+    static void keep_memory(int largest) {
+        mallopt(M_MMAP_THRESHOLD, largest);
+        mallopt(M_TRIM_THRESHOLD, 2 * largest);
+    }
+    #else
+    static void keep_memory(int largest) {}
+    #endif
+    """
+    void keep_memory(int largest)
+
 cdef enum:
+    LARGEST_KEPT = 32 << 20
     PRODUCER = 0
     COPY_PAYLOAD = 2
     PURGE_ALL = 3
@@ -80,6 +95,8 @@ cdef class KernelSender:
     def __cinit__(self, settings):
         cdef char error[ERROR_SIZE]
         cdef void *conf = _conf_new()
+        # Batches of librdkafka come and go. Left to itself malloc gives each back to the kernel, which clears its pages.
+        keep_memory(LARGEST_KEPT)
         self._topics = {}
         for name, value in settings.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
