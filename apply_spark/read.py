@@ -57,12 +57,14 @@ def raw_records(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[str, Of
 
 def kafka_options(kafka: KafkaConfig) -> dict[str, str]:
     """The client settings as Spark takes them; neither a record that does not come nor an answer is waited for any
-    longer than others wait for an answer. Spark asks three times, and says nothing meanwhile."""
+    longer than others wait for an answer. The client asks again within that time by itself: the query, which would
+    begin anew three times and say nothing meanwhile, is told to try once."""
     patience = int(kafka.patience.total_seconds() * 1000)
     settings = {"request.timeout.ms": str(min(patience, _REQUEST_MS)), **java_settings(kafka)}
     longest = max(patience, int(settings["request.timeout.ms"]))  # Java refuses a question shorter than one request
     return {
         "kafkaConsumer.pollTimeoutMs": str(patience),
+        "fetchOffset.numRetries": "1",  # tries, by what Spark does with it
         **{f"kafka.{name}": value for name, value in {"default.api.timeout.ms": str(longest), **settings}.items()},
     }
 

@@ -91,11 +91,13 @@ def work(pipe: Connection) -> None:
 def _serve(settings: WorkerSettings, pipe: Connection, check_parent: Callable[[], None]) -> None:
     what = "opening a session for a copy"
     try:
-        producer = BoundedProducer(settings.kafka, settings.memory, check_parent)
         pace = Pace(settings.bytes_per_second, check_parent)
         named = CopySession.ROWS.name_of(settings.pipeline)
-        # Closed without a rollback: a COPY may be under way.
-        with closing(plain_session(settings.source, application_name=named)) as session:
+        with (
+            closing(BoundedProducer(settings.kafka, settings.memory, check_parent)) as producer,
+            # Closed without a rollback: a COPY may be under way.
+            closing(plain_session(settings.source, application_name=named)) as session,
+        ):
             while True:
                 task = _next_task(pipe, check_parent)
                 what = f"copying {task.job.table.name}"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import replace
 
 import pytest
 
 from apply_spark.commands import CommandReader, first_command_of
 from apply_spark.progress import Progress
-from console.local_stack.kafka import LocalKafka
 from schemas.connections import KafkaConfig
 from schemas.control import Control, Pause, Resume, Resync
 from schemas.identifiers import DestinationName, LogId, TableName
-from stores.kafka_log import KafkaLog, TopicKind, durable_producer
+from stores.kafka_log import KafkaLog, durable_producer
 from stores.kafka_tail import Tail
 from tests.support.eventually import eventually
 
@@ -24,20 +22,12 @@ COMMANDS = (Pause(ORDERS), Resync(ORDERS), Resume(ORDERS, OTHER), None, Resume(O
 
 
 @pytest.fixture
-def config(kafka: LocalKafka) -> KafkaConfig:
-    return KafkaConfig(bootstrap_servers=kafka.bootstrap_servers)
-
-
-@pytest.fixture
-def topic(config: KafkaConfig) -> str:
-    name = f"c{secrets.token_hex(4)}"
-    with KafkaLog(config) as log:
-        log.create(name, TopicKind.KEPT)
+def topic(config: KafkaConfig, kept_topic: str) -> str:
     producer = durable_producer(config, {})
     for command in COMMANDS:
-        producer.produce(name, Control("7f", command).encode() if command is not None else b"from the future")
+        producer.produce(kept_topic, Control("7f", command).encode() if command is not None else b"from the future")
     producer.flush()
-    return name
+    return kept_topic
 
 
 def test_a_destination_is_given_its_own_commands_in_order_and_the_place_of_all(config: KafkaConfig, topic: str) -> None:

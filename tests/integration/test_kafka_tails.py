@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import TopicPartition
 
-from console.local_stack.kafka import LocalKafka
 from schemas.connections import KafkaConfig
 from stores.kafka_errors import ClientStuck
-from stores.kafka_log import KafkaLog, TopicKind, durable_producer
+from stores.kafka_log import durable_producer
 from stores.kafka_tail import Tail
 from tests.support.eventually import eventually
 
@@ -29,28 +27,15 @@ class Clock:
 
 
 @pytest.fixture
-def config(kafka: LocalKafka) -> KafkaConfig:
-    return KafkaConfig(bootstrap_servers=kafka.bootstrap_servers)
-
-
-@pytest.fixture
-def topic(config: KafkaConfig) -> str:
-    name = f"c{secrets.token_hex(4)}"
-    with KafkaLog(config) as log:
-        log.create(name, TopicKind.KEPT)
-    return name
-
-
-@pytest.fixture
 def clock() -> Clock:
     return Clock()
 
 
 @pytest.fixture
-def tail(config: KafkaConfig, topic: str, clock: Clock) -> Iterator[Tail]:
+def tail(config: KafkaConfig, kept_topic: str, clock: Clock) -> Iterator[Tail]:
     """It has read one record."""
-    write(config, topic)
-    made = Tail(config, topic, 0, clock)
+    write(config, kept_topic)
+    made = Tail(config, kept_topic, 0, clock)
     eventually(lambda: [record.offset for record in made.new()] == [0], what="the record that is there")
     yield made
     made.close()
@@ -68,24 +53,24 @@ def fall_silent(tail: Tail, topic: str) -> None:
 
 
 def test_a_client_that_gives_nothing_of_a_topic_that_has_more_is_told(
-    config: KafkaConfig, topic: str, tail: Tail, clock: Clock
+    config: KafkaConfig, kept_topic: str, tail: Tail, clock: Clock
 ) -> None:
-    fall_silent(tail, topic)
-    write(config, topic)
+    fall_silent(tail, kept_topic)
+    write(config, kept_topic)
 
     clock.now += MINUTE
     assert list(tail.new()) == [], "it may be on its way"
     clock.now += MINUTE
-    with pytest.raises(ClientStuck, match=f"Topic {topic} ends at offset 2, .* nothing from 1 on"):
+    with pytest.raises(ClientStuck, match=f"Topic {kept_topic} ends at offset 2, .* nothing from 1 on"):
         list(tail.new())
 
 
-def test_a_topic_that_is_quiet_is_read_for_good(config: KafkaConfig, topic: str, tail: Tail, clock: Clock) -> None:
+def test_a_topic_that_is_quiet_is_read_for_good(config: KafkaConfig, kept_topic: str, tail: Tail, clock: Clock) -> None:
     for _ in range(5):
         clock.now += MINUTE
         assert list(tail.new()) == []
 
-    write(config, topic)
+    write(config, kept_topic)
     eventually(lambda: [record.offset for record in tail.new()] == [1], what="the next record")
 
 
