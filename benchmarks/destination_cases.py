@@ -158,7 +158,7 @@ def _pairs(spark: SparkSession, folder: Path, dsn: str) -> dict[str, tuple[Desti
         "iceberg": (IcebergDestination(_NAME, iceberg), lambda: RawIceberg(spark, f"{_NAME}.raw.orders")),
         "clickhouse": (ClickHouseDestination(_NAME, {"dsn": clickhouse}), lambda: RawClickHouse(clickhouse)),
         "parquet": (
-            ParquetDestination(_NAME, {"path": folder / "ours_parquet"}),
+            ParquetDestination(_NAME, {"path": str(folder / "ours_parquet")}),
             lambda: RawParquet(folder / "raw_parquet"),
         ),
     }

@@ -79,7 +79,7 @@ PLACES: dict[str, str] = {
     "iceberg.committing": "One table is about to be committed.",
     "iceberg.made": "The table is committed; Spark's answer has not come.",
     "iceberg.committed": "The table is committed; those after it are not.",
-    "parquet.renaming": "A file is whole and on the disk, under another name.",
+    "parquet.renaming": "A file is whole, but not under its name: the disk has it under another one, S3 has nothing.",
     "parquet.written": "The file has its name; no manifest names it.",
     "parquet.adding": "The manifest of a batch is about to be made.",
     "parquet.added": "The manifest stands: the batch is part of the log.",

@@ -26,6 +26,7 @@ from tests.support.captured import MakeCaptured, captures
 from tests.support.pipeline import Pipeline
 from tests.support.postgres_version import VERSION
 from tests.support.registry import apicurio
+from tests.support.s3_server import S3Server, s3_server
 
 # Every Spark of the run, also in processes that a test starts, has a JVM that starts fast instead of running fast, and
 # interprets its plans: a test has few rows, and many plans that no other has. Who measures time sets it to nothing.
@@ -73,6 +74,12 @@ def registry() -> Iterator[str]:
     """The address of a schema registry, by Confluent's API."""
     with apicurio() as address:
         yield address
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    with s3_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

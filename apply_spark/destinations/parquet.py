@@ -13,30 +13,31 @@ source and those of the log:
 Batches come folded, so the log has, for each key and interval, the last image, and not every change in between. A file
 belongs to the log once a manifest (parquet_manifests.py) names it: one manifest for all tables of an interval, so that
 all of it appears at once. An interval that is written again gets the same names.
+
+Apply's own process writes them, through a small store of objects (parquet_store.py): a folder, or a bucket of S3.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pydantic import BaseModel, Field
 
 from apply_spark.config import Mode
 from apply_spark.destination import Batch, TableChanges
 from apply_spark.destinations.arrow_types import image_of, values_of
-from apply_spark.destinations.parquet_manifests import Manifests, sync_folder
+from apply_spark.destinations.parquet_manifests import Manifests
+from apply_spark.destinations.parquet_options import ParquetOptions, made_store
 from apply_spark.destinations.parquet_types import parquet_column
 from apply_spark.errors import DestinationAway, DestinationInUse, NotHeld, TableFailed
 from apply_spark.progress import Progress
 from apply_spark.rows import Rows
 from schemas.envelope import avro_name
+from schemas.errors import DestinationError
 from schemas.failpoints import failpoint
 from schemas.identifiers import DestinationName
 from schemas.phases import DataSync, FinishedCopy
@@ -48,20 +49,14 @@ OWN_FOLDER = "penstock"
 OWN_COLUMNS = ("_op", "_from_lsn", "_lsn", "_missing", "_base", "_net")
 
 
-class ParquetOptions(BaseModel, frozen=True, extra="forbid"):
-    """`[destinations.NAME]` with `type = "parquet"`."""
-
-    path: Path = Field(description="A folder; made if it is not there.")
-
-
 class ParquetDestination:
-    """One folder."""
+    """One log, in a folder or under a prefix of a bucket."""
 
     modes = frozenset({Mode.MIRROR})
 
     def __init__(self, name: DestinationName, options: Mapping[str, Any]) -> None:
         self.name = name
-        self._root = checked(ParquetOptions, options, f"destinations.{name}").path.absolute()
+        self._store = made_store(checked(ParquetOptions, options, f"destinations.{name}"))
         self._manifests: Manifests | None = None
         self._number = 0
         self._owner = secrets.token_hex(8)
@@ -70,19 +65,17 @@ class ParquetDestination:
     def startup(self) -> Progress | None:
         if self._manifests is not None:
             raise DestinationInUse(f"This apply has opened destination {self.name} already.")
-        manifests = Manifests(self._root / OWN_FOLDER / escaped(self.name))
+        self._store.open()
+        manifests = Manifests(self._store, f"{OWN_FOLDER}/{escaped(self.name)}")
+        self._number, found = manifests.newest()
+        stored = found["progress"] if found is not None else None
+        self._progress = None if stored is None else Progress.restored(tuple(stored[0]), stored[1][2])
+        self._manifests = manifests
         try:
-            self._number, found = manifests.newest()
-            stored = found["progress"] if found is not None else None
-            self._progress = None if stored is None else Progress.restored(tuple(stored[0]), stored[1][2])
-            self._manifests = manifests
             self._add([], self._progress)
-        except OSError as error:
+        except DestinationError:
             self._manifests = None
-            raise DestinationAway(
-                f"{self._root} cannot be read or written ({type(error).__name__}).",
-                solution="Check the path, and that apply may write there.",
-            ) from error
+            raise
         return self._progress
 
     def shutdown(self) -> None:
@@ -123,49 +116,24 @@ class ParquetDestination:
         name = f"{before.lsn:016x}-{now.lsn:016x}"
         if isinstance(now.phase, DataSync | FinishedCopy):
             name += f".copy-{before.copy_offset}-{now.copy_offset}"
-        folder = Path(escaped(schema.name.schema), escaped(schema.name.name), f"{now.generation:016x}")
+        parts = (escaped(schema.name.schema), escaped(schema.name.name), f"{now.generation:016x}", f"{name}.parquet")
+        file = "/".join(parts)
         table = _logged(schema, rows, truncate=truncate, window=(int(before.lsn), int(now.lsn)))
-        self._write(folder / f"{name}.parquet", table)
-        return [_entry(schema, "rows", file=str(folder / f"{name}.parquet"), row_count=table.num_rows)]
-
-    def _write(self, path: Path, table: pa.Table) -> None:
-        """Under its name once it is whole and on the disk."""
-        target = self._root / path
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            written = target.with_suffix(f".{self._owner}")
-            with written.open("wb") as file:
-                pq.write_table(table, file, compression="zstd")
-                file.flush()
-                os.fsync(file.fileno())
-            failpoint("parquet.renaming", OSError)
-            written.replace(target)
-            sync_folder(target.parent)
-        except OSError as error:
-            raise _away(target, error) from error
+        self._store.put(file, lambda opened: pq.write_table(table, opened, compression="zstd"))
+        return [_entry(schema, "rows", file=file, row_count=table.num_rows)]
 
     def _add(self, entries: Sequence[dict[str, Any]], progress: Progress | None) -> None:
         assert self._manifests is not None  # noqa: S101 -- startup comes first
         stored = None if progress is None else progress.stored()
-        try:
-            failpoint("parquet.adding", OSError)
-            self._manifests.add(self._number + 1, {"owner": self._owner, "tables": list(entries), "progress": stored})
-            failpoint("parquet.added", OSError)
-        except OSError as error:
-            raise _away(self._root, error) from error
+        failpoint("parquet.adding", DestinationAway)
+        self._manifests.add(self._number + 1, {"owner": self._owner, "tables": list(entries), "progress": stored})
+        failpoint("parquet.added", DestinationAway)
         self._number += 1
         self._progress = progress
 
 
 def _entry(schema: TableSchema, what: str, **further: Any) -> dict[str, Any]:  # noqa: ANN401 -- JSON
     return {"schema": schema.name.schema, "table": schema.name.name, "what": what, **further}
-
-
-def _away(path: Path, error: OSError) -> DestinationAway:
-    return DestinationAway(
-        f"{path} cannot be written ({type(error).__name__}).",
-        solution="Check that the disk is there, has room and may be written by apply; then start apply again.",
-    )
 
 
 def _logged(schema: TableSchema, rows: pa.Table, *, truncate: bool, window: tuple[int, int]) -> pa.Table:

@@ -1,58 +1,37 @@
-"""What belongs to a change log, as numbered files: each names the files of one batch, of all tables, and the progress.
+"""What belongs to a change log, as numbered objects: each names the files of one batch, of all tables, and has the
+progress.
 
-The file of a number can be made once, whole, so it is both what makes a batch visible and the compare-and-set of the
-log: whoever does not make the next file has been replaced.
+The object of a number can be made once, whole, so it is both what makes a batch visible and the compare-and-set of the
+log: whoever does not make the next one has been replaced.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 from typing import Any
 
+from apply_spark.destinations.parquet_store import LogStore, numbered
 from apply_spark.errors import DestinationTaken
 
 
 class Manifests:
-    """The files of one destination, in a folder."""
+    """Those of one destination, in a folder of its store."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, store: LogStore, folder: str) -> None:
+        self._store = store
         self._folder = folder
 
     def newest(self) -> tuple[int, dict[str, Any] | None]:
         """With its number."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        numbers = [int(each.stem) for each in self._folder.glob("*.json")]
-        if not numbers:
+        number = self._store.last_number(self._folder)
+        if number == 0:
             return 0, None
-        found: dict[str, Any] = json.loads(self._path(max(numbers)).read_text())
-        return max(numbers), found
+        found: dict[str, Any] = json.loads(self._store.read(numbered(self._folder, number)))
+        return number, found
 
     def add(self, number: int, manifest: dict[str, Any]) -> None:
-        """DestinationTaken: somebody else made that file."""
-        target = self._path(number)
-        written = target.with_suffix(f".{manifest['owner']}")
-        with written.open("w") as file:
-            json.dump(manifest, file)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(written, target)
-        except FileExistsError:
-            raise DestinationTaken(f"Another apply has written to {self._folder}.") from None
-        finally:
-            written.unlink()
-        sync_folder(self._folder)
-
-    def _path(self, number: int) -> Path:
-        return self._folder / f"{number:020}.json"
-
-
-def sync_folder(folder: Path) -> None:
-    """Names in it survive a loss of power from here on."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+        """DestinationTaken: somebody else made that one. The owner in it tells ours from all others: ours may be there
+        before we know, where an answer was lost and the store's client asked again."""
+        name, content = numbered(self._folder, number), json.dumps(manifest).encode()
+        if not self._store.create(name, content) and self._store.read(name) != content:
+            raise DestinationTaken(f"Another apply has written to {self._store.where} ({self._folder}).")

@@ -35,7 +35,7 @@ from tests.support.pipeline import LAKE, Pipeline
 from tests.support.walk import WHOLE, Step, told, walk
 
 AT_EVERY_DESTINATION = ("apply", "feedback")
-OWN = {"ducklake": "duckdb"}
+OWN = {"ducklake": "duckdb", "parquet-s3": "parquet"}
 TRANSACTIONAL = ("memory", "duckdb", "ducklake", "postgres")
 KEYED = TableName("public", "keyed")
 COMMANDED = ("apply.command_obeying", "apply.command_obeyed", "apply.progress_saving", "apply.progress_saved")
@@ -79,7 +79,7 @@ def steps_of(kind: str) -> list[Step]:
         "postgres",
         *(
             pytest.param(kind, marks=pytest.mark.skipif(not WHOLE, reason="a part of the whole walk"))
-            for kind in ("ducklake", "parquet", "clickhouse", "delta", "iceberg")
+            for kind in ("ducklake", "parquet", "parquet-s3", "clickhouse", "delta", "iceberg")
         ),
     ],
 )

@@ -17,6 +17,7 @@ import psycopg
 import pytest
 from psycopg import sql
 from psycopg.types.string import TextLoader
+from pyarrow.fs import LocalFileSystem
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
@@ -49,7 +50,8 @@ from schemas.identifiers import DestinationName
 from schemas.table import TableSchema
 from schemas.topics import escaped
 from tests.contract.destination_types import is_of_clickhouse, is_of_parquet, is_of_spark
-from tests.support.parquet_log import replayed
+from tests.support.parquet_log import ParquetLog
+from tests.support.s3_server import KEY_ID, REGION, SECRET, S3Server
 
 __all__ = [
     "EVENTS",
@@ -69,6 +71,7 @@ __all__ = [
     "ParquetPlace",
     "Place",
     "PostgresPlace",
+    "S3Place",
     "a_batch",
     "a_progress",
     "bag_changes",
@@ -270,16 +273,32 @@ class ParquetPlace:
     is_log = True
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / "log"
+        self.options = {"path": str(folder / "log")}
+        self.log = ParquetLog(LocalFileSystem(), self.options["path"])
 
-    def opened(self) -> Destination:
-        return ParquetDestination(LAKE, {"path": self.path})
+    def opened(self) -> ParquetDestination:
+        return ParquetDestination(LAKE, self.options)
 
     def rows(self, schema: TableSchema) -> list[tuple[Any, ...]]:
-        return replayed(self.path, LAKE, schema.name)
+        return self.log.replayed(LAKE, schema.name)
 
     def holds(self, sample: Sample) -> bool:
         return is_of_parquet(sample)
+
+
+class S3Place(ParquetPlace):
+    """A change log in a bucket of its own."""
+
+    def __init__(self, server: S3Server) -> None:
+        self.server, self.bucket = server, server.made_bucket()
+        self.options = {
+            "path": f"s3://{self.bucket}/a log/of ours",
+            "endpoint": server.endpoint,
+            "region": REGION,
+            "access_key_id": KEY_ID,
+            "secret_access_key": SECRET,
+        }
+        self.log = ParquetLog(server.files(), f"{self.bucket}/a log/of ours")
 
 
 _IN_A_FOLDER: dict[str, Callable[[Path], Place]] = {
@@ -298,6 +317,8 @@ def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
             return DeltaPlace(request.getfixturevalue("tmp_path"), request.getfixturevalue("spark"))
         case "iceberg":
             return in_a_folder(request.getfixturevalue("tmp_path"), request.getfixturevalue("spark"))
+        case "parquet-s3":
+            return S3Place(request.getfixturevalue("s3"))
         case "postgres":
             return PostgresPlace(request.getfixturevalue("postgres"))
         case _:
@@ -308,7 +329,8 @@ FURTHER = pytest.mark.further
 """Of engines beside those that most tests use: `make test-destinations`."""
 _MOST, _FURTHER = ("memory", "duckdb"), ("clickhouse", "delta", "ducklake", "iceberg", "parquet", "postgres")
 NAMES = (*_MOST, *_FURTHER)
-PLACES = (*_MOST, *(pytest.param(name, marks=FURTHER) for name in _FURTHER))
+"""Of types of destinations; one may have several places."""
+PLACES = (*_MOST, *(pytest.param(name, marks=FURTHER) for name in (*_FURTHER, "parquet-s3")))
 
 
 def quoted(*names: str) -> str:

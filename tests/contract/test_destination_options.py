@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from apply_spark.config import DestinationConfig
+from apply_spark.destinations.parquet_options import ParquetOptions
 from apply_spark.destinations.registry import connector, installed, make_destination
 from apply_spark.errors import DestinationNotInstalled
 from schemas.errors import ConfigError
@@ -47,3 +48,52 @@ def test_a_destination_whose_client_is_missing_names_the_command_that_installs_i
             asked(LAKE, config)
 
         assert caught.value.solution == "Run `pip install 'penstock[ducklake]'`."
+
+
+def test_a_log_on_s3_whose_client_is_missing_names_the_extra_and_one_on_a_disk_does_not_need_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delitem(sys.modules, "apply_spark.destinations.parquet_s3", raising=False)
+    monkeypatch.setitem(sys.modules, "boto3", None)
+
+    make_destination(LAKE, DestinationConfig.model_validate({"type": "parquet", "path": str(tmp_path)}))
+    with pytest.raises(DestinationNotInstalled, match="boto3") as caught:
+        make_destination(LAKE, DestinationConfig.model_validate({"type": "parquet", "path": "s3://bucket/log"}))
+
+    assert caught.value.solution == "Run `pip install 'penstock[s3]'`."
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"path": ""}, "path"),
+        ({"path": "s3:///log"}, "path names no bucket"),
+        ({"path": "gs://bucket/log"}, "must be a folder, or begin with s3://"),
+        ({"path": "log", "region": "eu-central-1"}, "region is for a path that begins with s3://"),
+        ({"path": "s3://bucket", "secret_access_key": "s3cr3t"}, "given together"),
+        ({"path": "s3://bucket", "endpoint": "s3cr3t:9000"}, "endpoint"),
+        ({"path": "s3://bucket", "addressing": "s3cr3t"}, "addressing"),
+    ],
+    ids=repr,
+)
+def test_options_of_a_log_that_do_not_go_together_are_refused_without_their_values(
+    options: dict[str, str], told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told) as caught:
+        make_destination(LAKE, DestinationConfig.model_validate({"type": "parquet", **options}))
+
+    assert "s3cr3t" not in caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("path", "bucket", "prefix"),
+    [
+        ("s3://shop", "shop", ""),
+        ("s3://shop/", "shop", ""),
+        ("s3://shop/a log//of/ours/", "shop", "a log/of/ours/"),
+    ],
+)
+def test_an_address_on_s3_is_a_bucket_and_a_prefix(path: str, bucket: str, prefix: str) -> None:
+    options = ParquetOptions(path=path)
+
+    assert (options.bucket, options.prefix) == (bucket, prefix)

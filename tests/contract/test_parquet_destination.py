@@ -1,12 +1,10 @@
-"""What the change log in Parquet promises beyond the contract: its names, its columns, crashes, and who writes."""
+"""What the change log in Parquet promises beyond the contract, on a disk and on S3: its names, its columns, crashes,
+and who writes."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -27,6 +25,7 @@ from tests.contract.destination_places import (
     copied,
     fill,
     gone,
+    make_place,
     upsert,
 )
 from tests.contract.destination_types import NUMERIC_10_2, Sample, a_table_of, from_kafka
@@ -36,31 +35,28 @@ from tests.support.failpoints import crashed
 pytestmark = pytest.mark.further
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> ParquetPlace:
-    return ParquetPlace(tmp_path)
+@pytest.fixture(params=["parquet", "parquet-s3"])
+def place(request: pytest.FixtureRequest) -> ParquetPlace:
+    made = make_place(request.param, request)
+    assert isinstance(made, ParquetPlace)
+    return made
 
 
 @pytest.fixture
 def log(place: ParquetPlace) -> Iterator[ParquetDestination]:
-    destination = opened(place)
+    destination = place.opened()
     destination.startup()
     yield destination
     destination.shutdown()
 
 
-def opened(place: ParquetPlace) -> ParquetDestination:
-    return ParquetDestination(LAKE, {"path": place.path})
-
-
 def files(place: ParquetPlace) -> list[str]:
-    return sorted(str(file.relative_to(place.path)) for file in place.path.rglob("*.parquet"))
+    return [name for name in place.log.names() if name.endswith(".parquet")]
 
 
 def newest(place: ParquetPlace) -> list[dict[str, object]]:
     """What the last manifest tells of tables."""
-    manifest = max((place.path / "penstock" / LAKE).glob("*.json"))
-    tables: list[dict[str, object]] = json.loads(manifest.read_text())["tables"]
+    tables: list[dict[str, object]] = place.log.manifests(LAKE)[-1]["tables"]
     return tables
 
 
@@ -80,12 +76,12 @@ def test_an_interval_is_one_file_a_table_named_by_its_lsns_and_one_manifest_for_
         (f"public/events/{name}", 1),
     ]
     lsns = {"_from_lsn": 50, "_lsn": 100}
-    assert pq.read_table(place.path / "public" / "orders" / name, partitioning=None).to_pylist() == [
+    assert place.log.read(f"public/orders/{name}").to_pylist() == [
         {"_op": "t", **lsns, "_missing": None, "_base": None, "id": None, "note": None, "amount": None},
         {"_op": "d", **lsns, "_missing": [], "_base": None, "id": 1, "note": None, "amount": None},
         {"_op": "u", **lsns, "_missing": ["note"], "_base": {"id": 1}, "id": 2, "note": None, "amount": 2},
     ]
-    assert pq.read_table(place.path / "public" / "events" / name, partitioning=None).to_pylist() == [
+    assert place.log.read(f"public/events/{name}").to_pylist() == [
         {"_op": "u", **lsns, "_net": 2, "note": "x", "amount": 1}
     ]
 
@@ -105,20 +101,20 @@ def test_a_crash_in_the_middle_of_a_batch_shows_nothing_of_it_and_the_batch_gets
     crashed(monkeypatch, passed, lambda: log.write_events(batch))
     assert place.rows(ORDERS) == [(1, "a", 1)]
 
-    again = opened(place)
+    again = place.opened()
     assert again.startup() == before
     again.write_events(batch)
 
     assert place.rows(ORDERS) == [(1, "b", 2)]
     assert len(files(place)) == 2
-    assert opened(place).startup() == batch.progress
+    assert place.opened().startup() == batch.progress
 
 
 def test_an_apply_that_was_replaced_makes_nothing_visible(
     place: ParquetPlace, log: ParquetDestination, spark: SparkSession
 ) -> None:
     fill(log, spark, ORDERS, (1, "a", 1))
-    successor = opened(place)
+    successor = place.opened()
     successor.startup()
     attempts: list[Callable[[], None]] = [
         lambda: log.write_events(a_batch(changes(spark, ORDERS, upsert(1, "b", 1)))),
@@ -185,7 +181,7 @@ def test_columns_have_the_types_that_a_reader_expects(
     log.write_table_rows(table, from_kafka(spark, table, texts), a_progress(2, table))
 
     (file,) = files(place)
-    found = pq.read_schema(place.path / file)
+    found = place.log.read(file).schema
     assert [(field.name, str(field.type)) for field in found][5:] == [
         ("id", "int64"),
         ("price", "decimal128(10, 2)"),

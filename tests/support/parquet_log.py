@@ -7,33 +7,62 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.fs import FileSelector, FileSystem
 
 from apply_spark.reshape import plain_default
 from schemas.identifiers import TableName
 from schemas.table import TableSchema
 
 
-def replayed(root: Path, destination: str, table: TableName) -> list[tuple[Any, ...]]:
-    """Every row of a table, in the order of its columns, after its last copy and all that the log has since."""
-    told = [
-        entry
-        for manifest in sorted((root / "penstock" / destination).glob("*.json"))
-        for entry in json.loads(manifest.read_text())["tables"]
-        if (entry["schema"], entry["table"]) == table
-    ]
-    begin = max(place for place, entry in enumerate(told) if entry["what"] == "copy begins")
-    rows = _Rows(TableSchema.from_json(told[begin]["shape"]))
-    for entry in told[begin + 1 :]:
-        if entry["what"] == "altered":
-            rows.alter(TableSchema.from_json(entry["shape"]))
-        else:
-            rows.take(_read(root / entry["file"]))
-    return rows.all()
+@dataclass(frozen=True)
+class ParquetLog:
+    """A log on a disk or on S3, by Arrow's own client of either."""
+
+    files: FileSystem
+    root: str
+
+    def replayed(self, destination: str, table: TableName) -> list[tuple[Any, ...]]:
+        """Every row of a table, in the order of its columns, after its last copy and all that the log has since."""
+        told = [
+            entry
+            for manifest in self.manifests(destination)
+            for entry in manifest["tables"]
+            if (entry["schema"], entry["table"]) == table
+        ]
+        begin = max(place for place, entry in enumerate(told) if entry["what"] == "copy begins")
+        rows = _Rows(TableSchema.from_json(told[begin]["shape"]))
+        for entry in told[begin + 1 :]:
+            if entry["what"] == "altered":
+                rows.alter(TableSchema.from_json(entry["shape"]))
+            else:
+                rows.take(_plain_rows(self.read(entry["file"])))
+        return rows.all()
+
+    def manifests(self, destination: str) -> list[dict[str, Any]]:
+        """In order."""
+        names = [name for name in self.names(f"penstock/{destination}") if name.endswith(".json")]
+        return [json.loads(self._content(name)) for name in names]
+
+    def names(self, folder: str = "") -> list[str]:
+        """Of all files, as the manifests have them."""
+        found = self.files.get_file_info(
+            FileSelector(f"{self.root}/{folder}".rstrip("/"), allow_not_found=True, recursive=True)
+        )
+        return sorted(each.path.removeprefix(f"{self.root}/") for each in found if each.is_file)
+
+    def read(self, name: str) -> pa.Table:
+        with self.files.open_input_file(f"{self.root}/{name}") as file:
+            return pq.read_table(file)
+
+    def _content(self, name: str) -> bytes:
+        with self.files.open_input_file(f"{self.root}/{name}") as file:
+            content: bytes = file.read()
+            return content
 
 
 class _Rows:
@@ -84,8 +113,7 @@ class _Rows:
         return tuple(_hashable(values[name]) for name in self._keys)
 
 
-def _read(file: Path) -> list[dict[str, Any]]:
-    table = pq.read_table(file, partitioning=None)
+def _plain_rows(table: pa.Table) -> list[dict[str, Any]]:
     plain = pa.schema([field.with_type(_plain(field.type)) for field in table.schema])
     return table.cast(plain).to_pylist()
 
