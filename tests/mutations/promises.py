@@ -51,6 +51,14 @@ NOTHING_LOST = [
     ),
     Mutation(
         1,
+        "a manifest on S3 takes the place of another",
+        "apply_spark/destinations/parquet_s3.py",
+        'IfNoneMatch="*", ',
+        "",
+        "tests/contract/test_parquet_s3.py::test_a_write_that_meets_another_is_made_again_and_one_of_both_is_there",
+    ),
+    Mutation(
+        1,
         "a gap in the log is passed over",
         "apply_spark/intervals.py",
         "return interval.start > table.lsn",
