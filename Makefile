@@ -8,7 +8,7 @@ RESULT := $(RESULT)
 # A run starts hundreds of processes; without bytecode each compiles what it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo build-kernel test prepared checks lint types imports test-unit test-unit-reference test-model-quick test-model test-destinations integration integration-spark integration-capture integration-alone test-matrix test-resume test-failpoints test-large test-mutations fuzz chaos soak bench bench-quick format clean
+.PHONY: demo build-kernel test test-all prepared checks lint types imports test-unit test-unit-reference test-model-quick test-model test-destinations integration integration-spark integration-spark-further integration-capture integration-alone test-matrix test-resume test-failpoints test-large test-mutations fuzz chaos soak bench bench-quick format clean
 
 $(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/*.pyx capture/transcode/*.pyx capture/transcode/*.pxd apply_spark/*.pyx apply_spark/*.pxd)
 	$(PYTHON) -m venv $(VENV)
@@ -30,6 +30,11 @@ build-kernel: $(VENV)/.installed
 # Most of the time of an integration test is waiting for servers: five processes run side by side, on servers of their own.
 test: $(VENV)/.installed
 	$(MAKE) --no-print-directory -j3 integration-spark integration-capture checks
+	$(MAKE) --no-print-directory integration-alone
+
+# What CI runs: `test` and `test-destinations` as one, so that what needs Spark shares two sessions that are warm.
+test-all: $(VENV)/.installed
+	$(MAKE) --no-print-directory -j3 integration-spark-further integration-capture checks
 	$(MAKE) --no-print-directory integration-alone
 
 # What is fetched or made once for each machine, before anybody waits for it against the clock.
@@ -70,6 +75,9 @@ SIDE_BY_SIDE := --numprocesses 2 --dist worksteal
 
 integration-spark: prepared
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'spark and not alone and not further' tests/chaos tests/integration tests/contract
+
+integration-spark-further: prepared
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m '(spark or further) and not alone' tests/chaos tests/integration tests/contract
 
 integration-capture: prepared
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not spark and not alone and not further' tests/chaos tests/integration tests/contract
