@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from apply_spark.commands import CommandReader, first_command_of
 from apply_spark.config import ApplyConfig, Ends
-from apply_spark.destinations.spark_jvm import jvm
+from apply_spark.destinations.spark_jvm import java_class, jvm
 from apply_spark.errors import TablesHeld
 from apply_spark.history import history, unreached
 from apply_spark.joining import adapted
@@ -206,7 +206,8 @@ def _scratch(spark: SparkSession) -> Iterator[str]:
     """A folder of the query. The JVM removes it where this process ends without a word."""
     with tempfile.TemporaryDirectory(prefix="penstock-query-") as folder:
         java = jvm(spark)
-        java.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(java.java.io.File(folder))
+        hooks = java_class(java, "org.apache.spark.util.ShutdownHookManager")
+        hooks.registerShutdownDeleteDir(java_class(java, "java.io.File")(folder))
         yield folder
 
 

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from socketserver import BaseServer
+from types import SimpleNamespace
 
 import structlog
 from pyspark import SparkContext
@@ -38,13 +39,21 @@ _SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     # Rows of Arrow up to this size are literals of the plan: 60,000 rows for Iceberg took a third more CPU that way.
     "spark.sql.execution.arrow.localRelationThreshold": "1MB",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # the line that made each column: 6 of its 7 ms
+    "spark.sql.ui.explainMode": "simple",  # each plan is described, though nobody looks
     "spark.log.level": "ERROR",
 }
 _JARS = "spark.jars"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _PYTHON = "spark.pyspark.python"
-_CLASSES = ("org.apache.spark.api.python.PythonUtils", "org.apache.spark.sql.api.python.PythonSQLUtils")
-"""Those that PySpark asks for with every query."""
+_CLASSES = {
+    "PythonUtils": "org.apache.spark.api.python.PythonUtils",
+    "PythonSQLUtils": "org.apache.spark.sql.api.python.PythonSQLUtils",
+    "PythonErrorUtils": "org.apache.spark.api.python.PythonErrorUtils",
+    "functions": "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.functions": "org.apache.spark.sql.functions",
+}
+"""Those that PySpark asks for with every query or exception, by what it calls them."""
 _SUBMIT = "PYSPARK_SUBMIT_ARGS"
 
 log = structlog.get_logger(__name__)
@@ -88,10 +97,12 @@ def say_no_traceback(server: BaseServer) -> None:
 
 def _know_classes(session: SparkSession) -> None:
     """PySpark calls them by short names, for which the JVM looks in every jar, and for each of the packages that it
-    knows: that took a tenth of its CPU where queries are small."""
+    knows: that took a tenth of its CPU where queries are small. Of an exception it asks a dozen times what it is, each
+    time package by package."""
     java = jvm(session)
-    for name in _CLASSES:
-        setattr(java, name.rpartition(".")[2], java_class(java, name))
+    for called, name in _CLASSES.items():
+        setattr(java, called, java_class(java, name))
+    java.py4j = SimpleNamespace(reflection=SimpleNamespace(TypeUtil=java_class(java, "py4j.reflection.TypeUtil")))
 
 
 @contextmanager

@@ -117,10 +117,10 @@ class DeltaMirror:
 
     def remove(self) -> None:
         """Delta would remember its log."""
-        path = jvm(self._spark).org.apache.hadoop.fs.Path(self._path)
+        path = self._java("org.apache.hadoop.fs.Path")(self._path)
         session = jvm_session(self._spark)
         path.getFileSystem(session.sessionState().newHadoopConf()).delete(path, True)
-        jvm(self._spark).org.apache.spark.sql.delta.DeltaLog.invalidateCache(session, path)
+        self._java(f"{_DELTA}.DeltaLog").invalidateCache(session, path)
 
     # By Spark.
 
