@@ -39,7 +39,7 @@ _SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     # Rows of Arrow up to this size are literals of the plan: 60,000 rows for Iceberg took a third more CPU that way.
     "spark.sql.execution.arrow.localRelationThreshold": "1MB",
-    "spark.python.sql.dataFrameDebugging.enabled": "false",  # the line that made each column: 6 of its 7 ms
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # else it is told on which line each column was made
     "spark.sql.ui.explainMode": "simple",  # each plan is described, though nobody looks
     "spark.log.level": "ERROR",
 }
