@@ -10,7 +10,7 @@ cdef enum:
     LARGEST_SPARE = 4 << 20
 
 # The memory of the last batch that is gone, for the next one: what malloc gives back to the kernel and takes again is
-# cleared page by page, which cost a tenth of a copy. There for whoever holds the interpreter's lock.
+# cleared page by page, which is dear on a virtual machine. There for whoever holds the interpreter's lock.
 cdef Buffer _spare_bytes
 cdef Sizes *_spare_sizes = NULL
 cdef Py_ssize_t _spare_room = 0
