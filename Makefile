@@ -8,7 +8,7 @@ RESULT := $(RESULT)
 # A run starts hundreds of processes; without bytecode each compiles what it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo build-kernel test prepared checks lint types imports test-unit test-unit-reference test-model-quick test-model test-destinations integration integration-spark integration-spark-further integration-capture integration-alone test-matrix test-resume test-failpoints test-large test-mutations fuzz chaos soak bench bench-quick format clean
+.PHONY: demo build-kernel test prepared checks lint types imports test-unit test-unit-reference test-model-quick test-model test-destinations integration integration-spark integration-capture integration-alone test-matrix test-resume test-failpoints test-large test-mutations fuzz chaos soak bench bench-quick format clean
 
 $(VENV)/.installed: pyproject.toml setup.py $(wildcard capture/*.pyx capture/transcode/*.pyx capture/transcode/*.pxd apply_spark/*.pyx apply_spark/*.pxd)
 	$(PYTHON) -m venv $(VENV)
@@ -27,17 +27,16 @@ build-kernel: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --no-compile --editable '.[dev]'
 	$(BIN)/python -c 'import apply_spark.avro_decoder, capture.read_ahead, capture.transcode.kernel'
 
-# Most of the time of an integration test is waiting for servers: five processes run side by side, on servers of their
-# own. Every destination is in it; what needs Spark shares two sessions that are warm.
+# Most of the time of an integration test is waiting for servers: five processes run side by side, on servers of their own.
 test: $(VENV)/.installed
-	$(MAKE) --no-print-directory -j3 integration-spark-further integration-capture checks
+	$(MAKE) --no-print-directory -j3 integration-spark integration-capture checks
 	$(MAKE) --no-print-directory integration-alone
 
 # What is fetched or made once for each machine, before anybody waits for it against the clock.
 prepared: $(VENV)/.installed
 	$(BIN)/python -c 'from console.local_stack.spark import spark_runtime; spark_runtime()'
 
-integration: integration-spark-further integration-capture integration-alone
+integration: integration-spark integration-capture integration-alone
 
 checks:
 	$(MAKE) --no-print-directory lint types imports test-unit test-unit-reference test-model-quick
@@ -72,13 +71,10 @@ SIDE_BY_SIDE := --numprocesses 2 --dist worksteal
 integration-spark: prepared
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'spark and not alone and not further' tests/chaos tests/integration tests/contract
 
-integration-spark-further: prepared
-	$(BIN)/pytest $(SIDE_BY_SIDE) -m '(spark or further) and not alone' tests/chaos tests/integration tests/contract
-
 integration-capture: prepared
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m 'not spark and not alone and not further' tests/chaos tests/integration tests/contract
 
-# The part of it that needs further engines: every destination but memory and a DuckDB file, and the walk through failpoints.
+# Every destination but memory and a DuckDB file, on its engine, and the walk through failpoints.
 test-destinations: prepared
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m further tests/chaos tests/integration tests/contract
 
@@ -114,7 +110,7 @@ test-mutations: $(VENV)/.installed
 fuzz: $(VENV)/.installed
 	$(BIN)/python -m tests.fuzz_kernel --executions 1000000
 
-# Random faults on every part and every link; `make test` does one round. SEED repeats the choices of a run, ONLY names faults.
+# Random faults on every part and every link; `make test-destinations` does one round. SEED repeats the choices of a run, ONLY names faults.
 MINUTES ?= 3
 chaos: prepared
 	$(BIN)/python -m tests.chaos_suite --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(OUT),--out $(OUT))

@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 import psycopg
+import stamina
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import BaseModel, Field, SecretStr
@@ -65,6 +66,8 @@ _NETWORK = {
     "tcp_user_timeout": "30000",  # ms: for what was sent and never arrived; keepalives come only while all is quiet
 }
 """A network that is cut ends a session, also while it waits for an answer."""
+_LEAVING_SECONDS = 3.0
+"""A session that was closed has its lock until the server has noticed."""
 _OWN = sql.Identifier(OWN_SCHEMA)
 _OWN_TABLES = sql.SQL("""
 create table if not exists {own}.destination (
@@ -123,7 +126,9 @@ class PostgresDestination:
         self._session = db = self._open()
         try:
             with progress_refusals():
-                self._lock(db)
+                for attempt in stamina.retry_context(on=DestinationInUse, attempts=None, timeout=_LEAVING_SECONDS):
+                    with attempt:
+                        self._lock(db)
                 with db.transaction():
                     make_schema(db, OWN_SCHEMA)
                     db.execute(_OWN_TABLES)

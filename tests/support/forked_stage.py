@@ -63,6 +63,13 @@ class Kind(enum.Enum):
     COMMAND = "the output"
 
 
+def _is_readable(waited_for: socket.socket, seconds: float | None) -> bool:
+    """After a wait of at most so long. `select` takes no descriptor above 1023, and a long run of tests has those."""
+    poller = select.poll()
+    poller.register(waited_for, select.POLLIN)
+    return bool(poller.poll(None if seconds is None else seconds * 1000))
+
+
 class ForkedProcess:
     """Its id, and its exit code when it has one, come over a socket from the server, which is its parent."""
 
@@ -72,13 +79,13 @@ class ForkedProcess:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        if self.returncode is None and select.select([self._told], [], [], 0)[0]:
+        if self.returncode is None and _is_readable(self._told, 0):
             (self.returncode,) = _NUMBER.unpack(self._told.recv(_NUMBER.size, socket.MSG_WAITALL))
             self._told.close()
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        if self.returncode is None and not select.select([self._told], [], [], timeout)[0]:
+        if self.returncode is None and not _is_readable(self._told, timeout):
             raise subprocess.TimeoutExpired("penstock", timeout or 0)
         code = self.poll()
         assert code is not None
@@ -135,7 +142,7 @@ def serve(orders_fd: int) -> None:
     orders = socket.socket(fileno=orders_fd)
     children: dict[int, socket.socket] = {}
     while True:
-        if select.select([orders], [], [], _LOOK_SECONDS if children else None)[0]:
+        if _is_readable(orders, _LOOK_SECONDS if children else None):
             size, fds, _, _ = socket.recv_fds(orders, _NUMBER.size, 3)
             if not size:
                 return
