@@ -4,6 +4,7 @@ ConfigError
 '-- DestinationNotInstalled   a module that the destination needs is missing
 LogError
 |-- RowsMissing           Kafka gave fewer rows than the checkpoint counted     (stops the table)
+|-- ChangesMissing        the log goes on above the place of a table            (stops the table)
 |-- RecordDamaged         a record is not what its schema says                  (stops the table)
 |-- AnotherShape          records are of a shape that no marker tells of        (stops the table)
 |-- TopicCut              a topic no longer holds an offset that is needed      (stops the table)
@@ -36,6 +37,7 @@ from collections.abc import Sequence
 from apply_spark.progress import TableProgress
 from schemas.errors import ConfigError, DestinationError, LogError, PenstockError, Retry
 from schemas.identifiers import TableName
+from schemas.lsn import Lsn
 
 
 class DestinationNotInstalled(ConfigError):
@@ -46,6 +48,16 @@ class RowsMissing(LogError):
     """Records that a checkpoint counted are not on their topic."""
 
     solution = "Records were lost on Kafka. Run `penstock resync TABLE`."
+
+
+class ChangesMissing(LogError):
+    """No checkpoint speaks of the transactions between where the table stands and where the log goes on."""
+
+    def __init__(self, table: TableProgress, start: Lsn) -> None:
+        super().__init__(
+            f"The log goes on at {start}, the table stands at {table.lsn}: changes between are lost to it.",
+            solution=f"Run `penstock resync {table.table}`.",
+        )
 
 
 class RecordDamaged(LogError):

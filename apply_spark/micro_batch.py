@@ -24,7 +24,7 @@ from apply_spark.commands import CommandRefused, commanded
 from apply_spark.config import ApplyTuning
 from apply_spark.copies import CopyReader, upserts
 from apply_spark.destination import Alteration, Batch, Destination
-from apply_spark.errors import AnotherShape, DestinationAway, RowsMissing, TableFailed
+from apply_spark.errors import AnotherShape, ChangesMissing, DestinationAway, RowsMissing, TableFailed
 from apply_spark.feedback import FeedbackSender, NoFeedback
 from apply_spark.intervals import Budget, Interval, accepted, advanced, cut, intervals, is_gap
 from apply_spark.markers import marked
@@ -46,7 +46,7 @@ from apply_spark.rows import ArrowRows
 from apply_spark.showing import EVERYTHING, Showing
 from schemas.control import ApplyCommand
 from schemas.epochs import EpochRule
-from schemas.errors import LogError, PenstockError
+from schemas.errors import PenstockError
 from schemas.evolution import changes as changes_between
 from schemas.evolution import reached
 from schemas.failpoints import failpoint
@@ -99,8 +99,9 @@ class Applier:
     def take(self, records: Iterable[Record]) -> None:
         """Applies new checkpoint records. Records that were taken before are passed over."""
         new = [record for record in records if self.progress is None or record.offset >= self.progress.log_offset]
-        for interval in intervals(accepted(new, self._rule), self._budget):
-            self._apply(interval)
+        found = list(intervals(accepted(new, self._rule), self._budget))
+        for interval, following in zip(found, [*found[1:], None], strict=True):
+            self._apply(interval, following)
         if new and self.progress is not None:
             self.progress = self.progress.passed_over(new[-1].offset + 1)
 
@@ -110,7 +111,7 @@ class Applier:
         for interval in intervals(accepted([record], self._rule), self._budget):
             self._apply(cut(interval, lsn))
 
-    def _apply(self, interval: Interval) -> None:
+    def _apply(self, interval: Interval, following: Interval | None = None) -> None:
         started = time.monotonic()
         showing, before = self._parts.showing, self.progress
         interval = replace(interval, markers=tuple(m for m in interval.markers if showing.selects(m.table)))
@@ -122,19 +123,22 @@ class Applier:
         here = marked(before, interval, level)
         moving = [pinned(showing, table) for name, table in here.tables.items() if name in level and table.moves]
         for table in [table for table in moving if is_gap(table, interval)]:
-            here = self._held(here, table.table, _gap(table, interval))
+            here = self._held(here, table.table, ChangesMissing(table, interval.start))
             moving.remove(table)
-        self._write_interval(here, interval, moving)
+        self._write_interval(here, interval, moving, following)
         INTERVAL_SECONDS.observe(time.monotonic() - started)
         LAG_SECONDS.set(max(0.0, time.time() - interval.emitted_at / 1e6))
 
-    def _write_interval(self, here: Progress, interval: Interval, moving: list[TableProgress]) -> None:
+    def _write_interval(
+        self, here: Progress, interval: Interval, moving: list[TableProgress], following: Interval | None
+    ) -> None:
         """Writes all moving tables in one transaction; again without a table that fails."""
         while True:
             after = self._after(here, interval, moving)
             try:
                 altered = self._altered(interval, moving)
                 with _told_where(interval), self._parts.reader.changes(interval, moving) as changes:
+                    self._parts.reader.read_ahead(following, [after.tables[table.table] for table in moving])
                     if changes or altered:
                         self._destination.write_events(Batch(changes, after, altered))
                         failpoint("apply.committed", DestinationAway)
@@ -332,7 +336,8 @@ class Applier:
 
     def _catch_up_some(self, progress: Progress, tables: list[TableProgress]) -> None:
         """One interval between the place of these tables in the log, which is the same, and the destination's."""
-        interval = next(self._missed(progress, tables[0]), None)
+        missed = self._missed(progress, tables[0])
+        interval = next(missed, None)
         if interval is None:
             done = [replace(table, phase=SyncDone(table.lsn), log_offset=progress.log_offset) for table in tables]
             after = progress.with_tables(*done).levelled()
@@ -341,7 +346,7 @@ class Applier:
             return
         for table in tables:
             if is_gap(table, interval):
-                raise TableFailed(table.table, _gap(table, interval))
+                raise TableFailed(table.table, ChangesMissing(table, interval.start))
         self._show(progress.with_tables(*[replace(table, phase=SyncWait()) for table in tables]))
         self._show(progress.with_tables(*[replace(table, phase=Catchup(interval.lsn)) for table in tables]))
         tables = [pinned(self._parts.showing, table) for table in tables]
@@ -351,6 +356,7 @@ class Applier:
         after = progress.with_tables(*now).levelled()
         altered = self._altered(interval, tables)
         with _told_where(interval), self._parts.reader.changes(interval, tables) as changes:
+            self._parts.reader.read_ahead(next(missed, None), now)
             if changes or altered:
                 self._destination.write_events(Batch(changes, after, altered))
                 failpoint("apply.catch_up_written", DestinationAway)
@@ -390,10 +396,3 @@ def _alteration(shapes: tuple[TableSchema, ...]) -> Alteration:
 
 def _phases(progress: Progress) -> dict[TableName, tuple[object, ...]]:
     return {name: (table.phase, table.generation, table.copy_end) for name, table in progress.tables.items()}
-
-
-def _gap(table: TableProgress, interval: Interval) -> LogError:
-    return LogError(
-        f"The log goes on at {interval.start}, the table stands at {table.lsn}: changes between are lost to it.",
-        solution=f"Run `penstock resync {table.table}`.",
-    )

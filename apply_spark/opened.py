@@ -91,7 +91,9 @@ def made_parts(config: ApplyConfig, here: Opened) -> Iterator[Parts]:
             topics=topics,
             log=here.kafka,
             schemas=schemas,
-            reader=IntervalReader(here.spark, config.kafka, topics, here.kafka, schemas, budget, showing),
+            reader=stack.enter_context(
+                IntervalReader(here.spark, config.kafka, topics, here.kafka, schemas, budget, showing)
+            ),
             copies=stack.enter_context(CopyReader(here.spark, config.kafka, topics, here.kafka, schemas)),
             feedback=feedback,
             tuning=config.tuning,

@@ -3,14 +3,20 @@
 An interval within the budget comes to this process as raw records, in one Spark job for all tables, or without one
 where they are few; here it is decoded, counted against the checkpoint and, where every row was sent whole, folded.
 Spark folds the rest, and decodes and folds an interval that is larger: one checkpoint, which cannot be divided.
+
+Where more intervals wait, Spark reads the next one while this one is written: its raw records, so that of two intervals
+one is in memory as it came. What was read ahead counts only if just those ranges are asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import reduce
+from types import TracebackType
+from typing import NamedTuple, Self
 
 import pyarrow as pa
 import structlog
@@ -18,7 +24,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
-from apply_spark.arrow_decode import ArrowDecoder, are_few, few_here, is_chosen, raw_here
+from apply_spark.arrow_decode import ArrowDecoder, RawRecords, are_few, few_here, is_chosen, raw_here
 from apply_spark.decode import SPARK_FAILED, decoded, heads, require_damaged, within
 from apply_spark.decode import without as without_in_spark
 from apply_spark.destination import TableChanges
@@ -55,8 +61,15 @@ class _Part:
     moved: Moved
 
 
+class _Ahead(NamedTuple):
+    """Records that are being read, or were."""
+
+    ranges: dict[str, OffsetRange]
+    raw: Future[dict[str, RawRecords]]
+
+
 class IntervalReader:
-    """Reads what moved, once, counts it against the checkpoint, and folds it."""
+    """Reads what moved, once, counts it against the checkpoint, and folds it. `with` ends its thread."""
 
     def __init__(
         self,
@@ -76,16 +89,21 @@ class IntervalReader:
         self._budget = budget
         self._showing = showing
         self._decoder = ArrowDecoder(kafka, reader_schema)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="interval-ahead")
+        self._ahead: _Ahead | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
 
     @contextmanager
     def changes(self, interval: Interval, tables: Iterable[TableProgress]) -> Iterator[tuple[TableChanges, ...]]:
         """The changes of those tables that have any and do not hold them yet. TableFailed: a table lost rows."""
-        parts = [
-            _Part(table, moved)
-            for table in tables
-            if table.lsn < interval.lsn
-            for moved in interval.moved_on(self._topics.changes(table.table))
-        ]
+        parts = self._parts(interval, tables)
         if not parts:
             yield ()
             return
@@ -98,6 +116,25 @@ class IntervalReader:
             yield tuple(self._changes_in_spark(interval, parts, ranges, raw))
         finally:
             raw.unpersist()
+
+    def read_ahead(self, interval: Interval | None, tables: Iterable[TableProgress]) -> None:
+        """Begins to read what `changes` will be asked for next, unless that is nothing, little, or too much. Whatever
+        is wrong with it is told when it is asked for."""
+        self._ahead = None
+        if interval is None or not is_chosen() or not (parts := self._parts(interval, tables)):
+            return
+        with suppress(TableFailed):
+            ranges = self._ranges(interval, parts)
+            if self._is_within_budget(interval, ranges) and not are_few(ranges, interval.bytes):
+                self._ahead = _Ahead(ranges, self._pool.submit(raw_here, self._spark, self._kafka, ranges))
+
+    def _parts(self, interval: Interval, tables: Iterable[TableProgress]) -> list[_Part]:
+        return [
+            _Part(table, moved)
+            for table in tables
+            if table.lsn < interval.lsn
+            for moved in interval.moved_on(self._topics.changes(table.table))
+        ]
 
     def _ranges(self, interval: Interval, parts: list[_Part]) -> dict[str, OffsetRange]:
         owners = _owners(parts)
@@ -177,8 +214,7 @@ class IntervalReader:
     def _records(
         self, interval: Interval, parts: list[_Part], ranges: dict[str, OffsetRange]
     ) -> Iterator[tuple[_Part, pa.Table]]:
-        few = are_few(ranges, interval.bytes)
-        raw = few_here(self._log, ranges) if few else raw_here(self._spark, self._kafka, ranges)
+        raw = few_here(self._log, ranges) if are_few(ranges, interval.bytes) else self._raw(ranges)
         passed_over = {topic: len(each) for topic, each in raw.items()}
         for part in parts:
             schema = self._schema(part.table, part.moved.schema_id)
@@ -191,6 +227,13 @@ class IntervalReader:
         for topic, table in _owners(parts).items():
             if passed_over[topic]:
                 self._require_ours(table, topic, ranges[topic], raw[topic].heads())
+
+    def _raw(self, ranges: dict[str, OffsetRange]) -> dict[str, RawRecords]:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead.ranges == ranges:
+            with suppress(*SPARK_FAILED):  # a read that failed is done again here, and tells why
+                return ahead.raw.result()
+        return raw_here(self._spark, self._kafka, ranges)
 
     # In Spark.
 

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from apply_spark.arrow_decode import is_chosen
+from apply_spark.arrow_decode import is_chosen, raw_here
 from apply_spark.copies import CopyReader
 from apply_spark.errors import TableFailed
 from apply_spark.intervals import Budget, Interval
@@ -350,6 +350,27 @@ def test_a_piece_of_a_copy_has_its_rows_and_no_others(written: Written, second: 
                 pieces.append(([row["row"]["id"] for row in rows.to_pylist()], end))
 
     assert pieces == [([3, 4, 5], 6), (list(range(second, 9)), 9)]
+
+
+@pytest.mark.parametrize("later", [0, 1], ids=["as read ahead", "another one"])
+def test_what_was_read_ahead_is_read_once_and_counts_only_for_the_same_interval(
+    written: Written, later: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apply_spark.arrow_decode._FEW_RECORDS", 0)
+    reads: list[int] = []
+    monkeypatch.setattr("apply_spark.reader.raw_here", lambda *asked: reads.append(1) or raw_here(*asked))
+    table = written.progress(orders())
+    written.write(orders(), (Op.CREATE, None, (1, "a")))
+
+    with written.reader as reader:
+        reader.read_ahead(written.interval(), [table])
+        written.write(orders(), *[(Op.CREATE, None, (2, "b"))] * later, ordinal=1)
+        with reader.changes(written.interval(), [table]) as (changes,):
+            events = _events(changes.rows.arrow())
+
+    assert [key for _, key, _ in events] == [(1,), (2,)][: 1 + later]
+    if written.budget == BUDGETS["here"]:
+        assert len(reads) == 1 + later
 
 
 def _texts(row: tuple[Any, ...] | None) -> tuple[bytes | None, ...] | None:

@@ -47,8 +47,22 @@ def test_jars_are_added_to_those_of_the_connectors() -> None:
 def test_the_java_options_of_the_driver_are_not_those_of_executors() -> None:
     found = settings(SparkRuntime(java_options="-XX:SharedArchiveFile=classes.jsa"), driver_extraJavaOptions="-Xss4m")
 
-    assert found["spark.driver.extraJavaOptions"] == "-XX:SharedArchiveFile=classes.jsa -Xss4m"
+    assert found["spark.driver.extraJavaOptions"].endswith(" -XX:SharedArchiveFile=classes.jsa -Xss4m")
     assert [name for name, value in found.items() if "classes.jsa" in value] == ["spark.driver.extraJavaOptions"]
+
+
+def test_java_is_told_of_one_collector_ours_unless_another_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+
+    assert _collectors(settings()) == ["-XX:+UseParallelGC"]
+    assert _collectors(settings(driver_extraJavaOptions="-Xss4m -XX:+UseG1GC")) == ["-XX:+UseG1GC"]
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseZGC")
+    assert _collectors(settings()) == []
+
+
+def _collectors(found: dict[str, str]) -> list[str]:
+    return [each for each in found["spark.driver.extraJavaOptions"].split() if each.endswith("GC")]
 
 
 def test_settings_reach_the_jvm_in_a_file_of_its_user_that_is_gone_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
