@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
 
 import pyarrow as pa
 import structlog
@@ -100,7 +101,7 @@ class Applier:
         """Applies new checkpoint records. Records that were taken before are passed over."""
         new = [record for record in records if self.progress is None or record.offset >= self.progress.log_offset]
         found = list(intervals(accepted(new, self._rule), self._budget))
-        for interval, following in zip(found, [*found[1:], None], strict=True):
+        for interval, following in zip_longest(found, found[1:]):
             self._apply(interval, following)
         if new and self.progress is not None:
             self.progress = self.progress.passed_over(new[-1].offset + 1)

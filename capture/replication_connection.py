@@ -6,7 +6,6 @@ connection is SourceUnreachable.
 
 from __future__ import annotations
 
-import select
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from psycopg.errors import error_from_result
 from capture.config import Failover, Origins, SourceConfig
 from capture.errors import SourceUnreachable, source_error
 from capture.pgoutput.stream import Frame, StatusUpdate, decode_frame, encode_status_update
+from capture.readiness import readable, writable
 from capture.stream_wire import stream_wire
 from capture.transcode.contract import Pump
 from capture.wire import Inbox, wire_of
@@ -214,14 +214,14 @@ class ReplicationConnection:
     ) -> list[str]:
         self._pg.send_query(command.encode())
         while self._pg.flush() == 1:
-            select.select([], [self._pg.socket], [], 1.0)
+            writable(self._pg.socket, 1.0)
         until = time.monotonic() + self._patience
         while self._pg.is_busy():
             if stop is None:
                 self._require_answer_by(until, what)
             elif stop.is_set():
                 raise InterruptedError
-            if select.select([self._pg.socket], [], [], 1.0)[0]:
+            if readable(self._pg.socket, 1.0):
                 self._pg.consume_input()
             else:
                 waiting()

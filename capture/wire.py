@@ -8,7 +8,6 @@ plain messages of a letter, a length and a body. An encrypted one is read throug
 from __future__ import annotations
 
 import os
-import select
 import socket
 import struct
 from contextlib import closing, suppress
@@ -17,6 +16,8 @@ from typing import Protocol
 import psycopg
 from psycopg import pq
 from psycopg.errors import error_from_result, lookup
+
+from capture.readiness import readable, writable
 
 _CHUNK = 256 * 1024
 _HEADER = struct.Struct("!ci")
@@ -84,7 +85,7 @@ class PlainWire:
         return size
 
     def wait(self, seconds: float) -> bool:
-        return bool(select.select([self.socket], [], [], seconds)[0])
+        return readable(self.socket, seconds)
 
     def _send(self, kind: bytes, body: bytes) -> None:
         message = memoryview(_HEADER.pack(kind, len(body) + _LENGTH) + body)
@@ -92,7 +93,7 @@ class PlainWire:
             try:
                 message = message[self.socket.send(message) :]
             except BlockingIOError:
-                select.select([], [self.socket], [], _PATIENCE_SECONDS)
+                writable(self.socket, _PATIENCE_SECONDS)
             except OSError as error:
                 raise lost(error) from error
 
@@ -119,7 +120,7 @@ class LibpqWire:
     def send(self, data: bytes) -> None:
         self._pg.put_copy_data(data)
         while self._pg.flush() == 1:
-            select.select([], [self.socket], [], _PATIENCE_SECONDS)
+            writable(self.socket, _PATIENCE_SECONDS)
 
     def receive(self, room: memoryview) -> int:
         if not self._waiting:
@@ -130,7 +131,7 @@ class LibpqWire:
         return size
 
     def wait(self, seconds: float) -> bool:
-        return bool(select.select([self.socket], [], [], seconds)[0])
+        return readable(self.socket, seconds)
 
     def _fetch(self) -> None:
         self._pg.consume_input()

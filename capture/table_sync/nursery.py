@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import select
 import signal
 import socket
 import struct
@@ -23,6 +22,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from capture.errors import NurseryEnded
+from capture.readiness import readable
 from capture.table_sync.worker import work
 
 NAME = "penstock-copy"
@@ -79,7 +79,7 @@ def _tend(orders: socket.socket) -> None:
     workers: set[int] = set()
     try:
         while True:
-            if select.select([orders], [], [], _LOOK_SECONDS if workers else None)[0]:
+            if readable(orders, _LOOK_SECONDS if workers else None):
                 message, fds, _, _ = socket.recv_fds(orders, _ORDER.size, 1)
                 if len(message) < _ORDER.size:
                     return
