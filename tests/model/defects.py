@@ -185,11 +185,13 @@ def _past_the_checkpoint() -> Iterator[None]:
 def _told_before_written() -> Iterator[None]:
     real = Applier._write_interval
 
-    def write(self: Applier, here: Progress, interval: Interval, moving: list[TableProgress]) -> None:
+    def write(
+        self: Applier, here: Progress, interval: Interval, moving: list[TableProgress], following: Interval | None
+    ) -> None:
         after = self._after(here, interval, moving)
         self._parts.feedback.send(after)
         self._parts.feedback.land()  # type: ignore[union-attr]
-        real(self, here, interval, moving)
+        real(self, here, interval, moving, following)
 
     with patch.object(Applier, "_write_interval", write):
         yield

@@ -127,6 +127,9 @@ class Reader:
     def changes(self, interval: Interval, tables: list[TableProgress]) -> Iterator[tuple[TableChanges, ...]]:
         yield tuple(self._changes(interval, tables))
 
+    def read_ahead(self, interval: Interval | None, tables: list[TableProgress]) -> None:
+        """Everything is here already."""
+
     def shapes(self, interval: Interval, table: TableProgress) -> Shapes:
         ahead = table.shapes_before(interval.lsn)
         ids = [table.schema_id, *[shape.schema_id for shape in ahead]]
