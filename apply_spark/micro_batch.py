@@ -338,7 +338,7 @@ class Applier:
     def _catch_up_some(self, progress: Progress, tables: list[TableProgress]) -> None:
         """One interval between the place of these tables in the log, which is the same, and the destination's."""
         missed = self._missed(progress, tables[0])
-        interval = next(missed, None)
+        interval, following = next(missed, None), next(missed, None)  # before others read with the same consumer
         if interval is None:
             done = [replace(table, phase=SyncDone(table.lsn), log_offset=progress.log_offset) for table in tables]
             after = progress.with_tables(*done).levelled()
@@ -357,7 +357,7 @@ class Applier:
         after = progress.with_tables(*now).levelled()
         altered = self._altered(interval, tables)
         with _told_where(interval), self._parts.reader.changes(interval, tables) as changes:
-            self._parts.reader.read_ahead(next(missed, None), now)
+            self._parts.reader.read_ahead(following, now)
             if changes or altered:
                 self._destination.write_events(Batch(changes, after, altered))
                 failpoint("apply.catch_up_written", DestinationAway)

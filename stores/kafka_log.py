@@ -27,6 +27,7 @@ from stores.kafka_errors import (
     STRANGERS,
     AnswerLost,
     BrokerUnreachable,
+    LeaderMissing,
     NotLetIn,
     TopicExists,
     TopicMissing,
@@ -237,11 +238,13 @@ class KafkaLog:
             with attempt:
                 try:
                     return self._asked_offsets(wanted)
-                except BrokerUnreachable:
+                except (BrokerUnreachable, TopicMissing) as error:
                     absent = {partition.topic for partition in wanted} - self.topics()
                     looks += bool(absent)
                     if absent and looks > _LOOKS:
                         raise TopicMissing(f"Topic {min(absent)} does not exist.") from None
+                    if isinstance(error, TopicMissing):
+                        raise LeaderMissing(f"A broker does not know of a topic. {error.reason}") from error
                     raise
         raise AssertionError("a retry ends with a result or an error")
 
