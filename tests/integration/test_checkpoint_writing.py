@@ -108,7 +108,7 @@ def test_who_sends_after_a_refusal_hears_why_and_not_only_that_the_producer_ende
     records.add(None, secrets.token_bytes(5_000))
 
     producer.send_batch(topic, records)
-    eventually(lambda: producer._sender.poll() or producer._sender.failure, what="the refusal")
+    eventually(lambda: producer._sender.flush(0.1) or producer._sender.failure, what="the refusal")
 
     with pytest.raises(KafkaRefused, match=f"topic {topic} takes no batch of that size"):
         producer.send_batch(topic, records)
