@@ -46,6 +46,7 @@ _SEGMENTS = 8
 """Kafka deletes and compacts whole segments, and never the newest. By its own settings one lasts a week, and so would
 records whose time is up after an hour, and every feedback."""
 _LEADER_SECONDS = 5.0
+_ASK_SECONDS = 10.0
 _LOOKS = 2
 
 
@@ -126,14 +127,21 @@ class KafkaLog:
             self._consumer = None
 
     def cluster(self) -> ClusterMetadata:
-        """Brokers and topics, as far as this client may see them; also the way to ask whether a broker is there."""
+        """Brokers and topics, as far as this client may see them; also the way to ask whether a broker is there.
+
+        The client asks one broker, and may wait for that one though others would answer: in between it chooses anew."""
         what = f"asking {self._config.bootstrap_servers} for its topics"
-        try:
-            found = self._admin.list_topics(timeout=self._patience)
-        except KafkaException as error:
-            raise self._known_stranger(log_error(error.args[0], what)) from error
-        self._met = True
-        return found
+        left = self._patience
+        while True:
+            try:
+                found = self._admin.list_topics(timeout=min(left, _ASK_SECONDS))
+            except KafkaException as error:
+                left -= _ASK_SECONDS
+                if error.args[0].code() == KafkaError._TIMED_OUT and left > 0:  # noqa: SLF001 -- their name for it
+                    continue
+                raise self._known_stranger(log_error(error.args[0], what)) from error
+            self._met = True
+            return found
 
     def topics(self) -> set[str]:
         return set(self.cluster().topics)
