@@ -54,8 +54,8 @@ _COMPILER = (
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
 )
-"""Ten times what Java has: what is done for each record is compiled as well as can be after some 50,000 of them, what
-is done for each plan is not. With Java's own numbers the compiler took half of the JVM's CPU in the first minute."""
+"""Ten times what Java has: what is done for each record reaches them within a batch, what is done for each plan hardly.
+With Java's own numbers the compiler had 47 % of the JVM's CPU from second 14 to 24 of a copy, with these 37 %."""
 _A_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 _OPTIONS_OF_JAVA = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS")
 """Where an environment has options for the JVM."""
