@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
-from pyspark.sql import SparkSession
 
 from apply_spark.avro_plan import Damaged, Node, plan
 from apply_spark.errors import RecordDamaged
-from apply_spark.read import OffsetRange, raw_records
+from apply_spark.read import OffsetRange
 from schemas.connections import KafkaConfig
 from schemas.identifiers import SchemaId
 from schemas.wire import HEADER_BYTES, header
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 _KERNEL = "PENSTOCK_KERNEL"
 _REFERENCE = "reference"
-_FEW_RECORDS, _FEW_TOPICS, _FEW_BYTES = 1000, 10, 1024**2
 
 log = structlog.get_logger(__name__)
 
@@ -75,38 +73,6 @@ class RawRecords:
         """What the records begin with, where the header is; None: a record without a value."""
         heads = [pc.unique(pc.binary_slice(array, 0, HEADER_BYTES)) for array in self.values]
         return {head for some in heads for head in some.to_pylist()}
-
-
-def raw_here(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[str, OffsetRange]) -> dict[str, RawRecords]:
-    """The records of each topic. Spark's plan is the same for any tables, so it is compiled once."""
-    raw = raw_records(spark, kafka, ranges)
-    if len(ranges) == 1:
-        return {
-            topic: RawRecords(topic, range_, raw.select("value").toArrow()["value"].chunks)
-            for topic, range_ in ranges.items()
-        }
-    found = {topic: RawRecords(topic, range_, []) for topic, range_ in ranges.items()}
-    for batch in raw.toArrow().to_batches():
-        topics = batch["topic"].unique().to_pylist()
-        for topic in topics:  # one, since a task reads one partition
-            mine = batch if len(topics) == 1 else batch.filter(pc.equal(batch["topic"], topic))
-            found[topic].values.append(mine["value"])
-    return found
-
-
-def are_few(ranges: Mapping[str, OffsetRange], size: int) -> bool:
-    """Whether records of so many bytes are read faster here than by a Spark job, which takes a tenth of a second."""
-    records = sum(range_.end - range_.start for range_ in ranges.values())
-    return records <= _FEW_RECORDS and len(ranges) <= _FEW_TOPICS and size <= _FEW_BYTES
-
-
-def few_here(log: KafkaLog, ranges: Mapping[str, OffsetRange]) -> dict[str, RawRecords]:
-    """The same as `raw_here`, without Spark."""
-    found = {}
-    for topic, range_ in ranges.items():
-        values = [record.value for record in log.read(topic, *range_)]
-        found[topic] = RawRecords(topic, range_, [pa.array(values, pa.binary())])
-    return found
 
 
 class ArrowDecoder:

@@ -1,4 +1,4 @@
-"""Copied rows from their topic to Arrow, piece by piece: while one piece is written, Spark reads the next.
+"""Copied rows from their topic to Arrow, piece by piece: while one piece is written, the next is read.
 
 Changes of other tables wait while a piece is written. So a piece is as large as what takes a second, by the last ones.
 
@@ -11,23 +11,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from apply_spark.arrow_decode import ArrowDecoder, are_few, few_here, is_chosen, raw_here
+from apply_spark.arrow_decode import ArrowDecoder, is_chosen
 from apply_spark.decode import SPARK_FAILED, decoded_copy, require_damaged
 from apply_spark.destination import TableChanges
-from apply_spark.errors import RecordDamaged, TableFailed
+from apply_spark.errors import RecordDamaged, TableFailed, TopicCut
 from apply_spark.fold import only_rows
 from apply_spark.kept import mirrored
 from apply_spark.progress import TableProgress
+from apply_spark.range_reader import RangeReader, ReadingThread
 from apply_spark.read import OffsetRange, checked, raw_records
 from apply_spark.rows import ArrowRows
 from schemas.connections import KafkaConfig
@@ -93,28 +93,26 @@ class _Ahead(NamedTuple):
 
 
 class CopyReader:
-    """Reads the copy topics of a pipeline. At most two pieces are in memory. `with` ends its thread."""
+    """Reads the copy topics of a pipeline. At most two pieces are in memory."""
 
     def __init__(
-        self, spark: SparkSession, kafka: KafkaConfig, topics: Topics, log: KafkaLog, schemas: SchemaTopic
+        self,
+        spark: SparkSession,
+        kafka: KafkaConfig,
+        topics: Topics,
+        log: KafkaLog,
+        schemas: SchemaTopic,
+        thread: ReadingThread,
     ) -> None:
         self._spark = spark
         self._kafka = kafka
         self._topics = topics
         self._log = log
         self._schemas = schemas
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="copy-ahead")
+        self._thread = thread
         self._ahead: _Ahead | None = None
         self._pace = Pace()
         self._decoder = ArrowDecoder(kafka, copy_reader_schema)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pool.shutdown(cancel_futures=True)
 
     @contextmanager
     def piece(self, table: TableProgress, most: int) -> Iterator[tuple[pa.Table, int]]:
@@ -142,7 +140,6 @@ class CopyReader:
             schema = self._schemas.get(table.schema_id)
         except UnknownSchema as error:
             raise TableFailed(table.table, error) from error
-        few = few_here(self._log, ranges) if is_chosen() and are_few(ranges, table.copy_bytes) else None
 
         def read_in_spark() -> pa.Table:
             try:
@@ -152,13 +149,13 @@ class CopyReader:
                 damaged = RecordDamaged(f"Topic {topic} has a damaged record: Spark cannot decode it.")
                 raise TableFailed(table.table, damaged) from None
 
-        def read() -> pa.Table:
+        def read(reader: RangeReader) -> pa.Table:
             if not is_chosen():
                 return read_in_spark()
-            raw = (few or raw_here(self._spark, self._kafka, ranges))[topic]
             try:
+                raw = reader.read(ranges)[topic]
                 return pa.table({"row": pc.struct_field(self._decoder.records(raw, schema), "after")})
-            except RecordDamaged as error:
+            except (RecordDamaged, TopicCut) as error:
                 raise TableFailed(table.table, error) from error
 
-        return _Ahead(topic, piece, self._pool.submit(read))
+        return _Ahead(topic, piece, self._thread.submit(read))

@@ -21,6 +21,7 @@ from apply_spark.intervals import Budget
 from apply_spark.kept_destination import KeptDestination
 from apply_spark.micro_batch import Parts
 from apply_spark.progress import Progress
+from apply_spark.range_reader import ReadingThread
 from apply_spark.reader import IntervalReader
 from apply_spark.session import spark_session
 from apply_spark.showing import Showing, salt_of
@@ -86,15 +87,19 @@ def made_parts(config: ApplyConfig, here: Opened) -> Iterator[Parts]:
         if config.destination.filled_by is FilledBy.APPLY:
             feedback = FeedbackSender(config.kafka, topics.feedback, config.name)
         stack.callback(feedback.close)
+
+        def thread(name: str) -> ReadingThread:
+            return stack.enter_context(ReadingThread(config.kafka, name))
+
         yield Parts(
             spark=here.spark,
             topics=topics,
             log=here.kafka,
             schemas=schemas,
-            reader=stack.enter_context(
-                IntervalReader(here.spark, config.kafka, topics, here.kafka, schemas, budget, showing)
+            reader=IntervalReader(
+                here.spark, config.kafka, topics, here.kafka, schemas, thread("interval-ahead"), budget, showing
             ),
-            copies=stack.enter_context(CopyReader(here.spark, config.kafka, topics, here.kafka, schemas)),
+            copies=CopyReader(here.spark, config.kafka, topics, here.kafka, schemas, thread("copy-ahead")),
             feedback=feedback,
             tuning=config.tuning,
             showing=showing,

@@ -1,22 +1,21 @@
 """One interval of some tables, from Kafka to folded changes: of all tables at once, or of one that catches up.
 
-An interval within the budget comes to this process as raw records, in one Spark job for all tables, or without one
-where they are few; here it is decoded, counted against the checkpoint and, where every row was sent whole, folded.
+An interval within the budget comes to this process as raw records, those of all tables in one read; here it is decoded,
+counted against the checkpoint and, where every row was sent whole, folded.
 Spark folds the rest, and decodes and folds an interval that is larger: one checkpoint, which cannot be divided.
 
-Where more intervals wait, Spark reads the next one while this one is written: its raw records, so that of two intervals
+Where more intervals wait, the next one is read while this one is written: its raw records, so that of two intervals
 one is in memory as it came. What was read ahead counts only if just those ranges are asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import reduce
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import pyarrow as pa
 import structlog
@@ -24,7 +23,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- Spark's own convention
 
-from apply_spark.arrow_decode import ArrowDecoder, RawRecords, are_few, few_here, is_chosen, raw_here
+from apply_spark.arrow_decode import ArrowDecoder, RawRecords, is_chosen
 from apply_spark.decode import SPARK_FAILED, decoded, heads, require_damaged, within
 from apply_spark.decode import without as without_in_spark
 from apply_spark.destination import TableChanges
@@ -33,6 +32,7 @@ from apply_spark.fold import Contents, contents_columns
 from apply_spark.intervals import Budget, Interval
 from apply_spark.kept import kept_changes
 from apply_spark.progress import TableProgress
+from apply_spark.range_reader import ReadingThread
 from apply_spark.read import OffsetRange, checked, raw_records
 from apply_spark.records import before, contents, each_once, records, since, without
 from apply_spark.records import within as records_within
@@ -69,7 +69,7 @@ class _Ahead(NamedTuple):
 
 
 class IntervalReader:
-    """Reads what moved, once, counts it against the checkpoint, and folds it. `with` ends its thread."""
+    """Reads what moved, once, counts it against the checkpoint, and folds it."""
 
     def __init__(
         self,
@@ -78,6 +78,7 @@ class IntervalReader:
         topics: Topics,
         log: KafkaLog,
         schemas: SchemaTopic,
+        thread: ReadingThread,
         budget: Budget,
         showing: Showing = EVERYTHING,
     ) -> None:
@@ -86,19 +87,11 @@ class IntervalReader:
         self._topics = topics
         self._log = log
         self._schemas = schemas
+        self._thread = thread
         self._budget = budget
         self._showing = showing
         self._decoder = ArrowDecoder(kafka, reader_schema)
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="interval-ahead")
         self._ahead: _Ahead | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pool.shutdown(cancel_futures=True)
 
     @contextmanager
     def changes(self, interval: Interval, tables: Iterable[TableProgress]) -> Iterator[tuple[TableChanges, ...]]:
@@ -118,15 +111,18 @@ class IntervalReader:
             raw.unpersist()
 
     def read_ahead(self, interval: Interval | None, tables: Iterable[TableProgress]) -> None:
-        """Begins to read what `changes` will be asked for next, unless that is nothing, little, or too much. Whatever
-        is wrong with it is told when it is asked for."""
+        """Begins to read what `changes` will be asked for next, unless that is nothing, or too much. Whatever is wrong
+        with it is told when it is asked for."""
         self._ahead = None
         if interval is None or not is_chosen() or not (parts := self._parts(interval, tables)):
             return
         with suppress(TableFailed):
             ranges = self._ranges(interval, parts)
-            if self._is_within_budget(interval, ranges) and not are_few(ranges, interval.bytes):
-                self._ahead = _Ahead(ranges, self._pool.submit(raw_here, self._spark, self._kafka, ranges))
+            if self._is_within_budget(interval, ranges):
+                self._ahead = self._begun(ranges)
+
+    def _begun(self, ranges: dict[str, OffsetRange]) -> _Ahead:
+        return _Ahead(ranges, self._thread.submit(lambda reader: reader.read(ranges)))
 
     def _parts(self, interval: Interval, tables: Iterable[TableProgress]) -> list[_Part]:
         return [
@@ -214,7 +210,10 @@ class IntervalReader:
     def _records(
         self, interval: Interval, parts: list[_Part], ranges: dict[str, OffsetRange]
     ) -> Iterator[tuple[_Part, pa.Table]]:
-        raw = few_here(self._log, ranges) if are_few(ranges, interval.bytes) else self._raw(ranges)
+        try:
+            raw = self._raw(ranges)
+        except TopicCut as cut:
+            raise TableFailed(_owners(parts)[cut.topic].table, cut) from cut
         passed_over = {topic: len(each) for topic, each in raw.items()}
         for part in parts:
             schema = self._schema(part.table, part.moved.schema_id)
@@ -230,10 +229,9 @@ class IntervalReader:
 
     def _raw(self, ranges: dict[str, OffsetRange]) -> dict[str, RawRecords]:
         ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead.ranges == ranges:
-            with suppress(*SPARK_FAILED):  # a read that failed is done again here, and tells why
-                return ahead.raw.result()
-        return raw_here(self._spark, self._kafka, ranges)
+        if ahead is None or ahead.ranges != ranges:
+            ahead = self._begun(ranges)
+        return ahead.raw.result()
 
     # In Spark.
 

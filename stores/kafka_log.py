@@ -1,7 +1,7 @@
 """The pipeline's log on Kafka: topics made, measured and read by offset.
 
-Both stages and `status` use it for the small topics (checkpoints, schemas, feedback, control). Rows are read by Spark
-and written by capture's producer, never here. Every topic has one partition.
+Both stages and `status` use it for the small topics (checkpoints, schemas, feedback, control). Rows are read by apply's
+RangeReader or by Spark and written by capture's producer, never here. Every topic has one partition.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ _SEGMENTS = 8
 """Kafka deletes and compacts whole segments, and never the newest. By its own settings one lasts a week, and so would
 records whose time is up after an hour, and every feedback."""
 _LEADER_SECONDS = 5.0
-_ASK_SECONDS = 10.0
+ASK_SECONDS = 10.0
+"""A client may wait in vain, where a new question, or a new client, would be answered at once."""
 _LOOKS = 2
 
 
@@ -134,9 +135,9 @@ class KafkaLog:
         left = self._patience
         while True:
             try:
-                found = self._admin.list_topics(timeout=min(left, _ASK_SECONDS))
+                found = self._admin.list_topics(timeout=min(left, ASK_SECONDS))
             except KafkaException as error:
-                left -= _ASK_SECONDS
+                left -= ASK_SECONDS
                 if error.args[0].code() == KafkaError._TIMED_OUT and left > 0:  # noqa: SLF001 -- their name for it
                     continue
                 raise self._known_stranger(log_error(error.args[0], what)) from error
@@ -161,8 +162,9 @@ class KafkaLog:
             return None
 
     def create(self, topic: str, kind: TopicKind) -> None:
-        """Makes a topic; raises TopicExists where it is there already."""
-        self._made(self._creating([topic], kind)[topic], topic)
+        """Makes a topic; raises TopicExists where it is there already, or was made by a question without an answer."""
+        if self._create([topic], kind):
+            raise TopicExists(f"Topic {topic} exists already.")
 
     def ensure(self, topic: str, kind: TopicKind) -> None:
         self.ensure_all([topic], kind)
@@ -172,13 +174,26 @@ class KafkaLog:
 
         Those that are there are not asked for: it takes a right of its own, and one broker, which may be away."""
         present = self.topics()
-        for topic, future in self._creating([each for each in topics if each not in present], kind).items():
-            with suppress(TopicExists):
-                self._made(future, topic)
+        self._create([each for each in topics if each not in present], kind)
 
-    def _made(self, future: Future[None], topic: str) -> None:
-        self._answer(future, f"creating the topic {topic}", topic, "Create")
-        failpoint("topic.created", BrokerUnreachable)
+    def _create(self, topics: list[str], kind: TopicKind) -> set[str]:
+        """Makes them; those that were there already.
+
+        The client may wait for a controller that it knows and never ask it, until its time is up: it is told anew."""
+        failpoint("topic.creating", BrokerUnreachable)
+        there: set[str] = set()
+        if not topics:
+            return there
+        for attempt in stamina.retry_context(on=BrokerUnreachable, attempts=None, timeout=self._patience, wait_max=1.0):
+            with attempt:
+                for topic, future in self._creating(topics, kind).items():
+                    try:
+                        self._answer(future, f"creating the topic {topic}", topic, "Create")
+                    except TopicExists:
+                        there.add(topic)
+        for _ in set(topics) - there:
+            failpoint("topic.created", BrokerUnreachable)
+        return there
 
     def _answer(self, future: Future[T], what: str, topic: str = "", operation: str = "Describe") -> T:
         try:
@@ -202,8 +217,7 @@ class KafkaLog:
         told, self._stranger = self._stranger, None
         return NotLetIn(f"Kafka at {self._config.bootstrap_servers} and this client do not come together: {told}.")
 
-    def _creating(self, topics: Iterable[str], kind: TopicKind) -> dict[str, Future[None]]:
-        failpoint("topic.creating", BrokerUnreachable)
+    def _creating(self, topics: list[str], kind: TopicKind) -> dict[str, Future[None]]:
         settings = {
             "max.message.bytes": str(int(self._config.max_record)),
             "message.timestamp.type": "LogAppendTime",  # or retention would go by the clocks of those who write
@@ -218,9 +232,8 @@ class KafkaLog:
             case TopicKind.KEPT:
                 settings |= {"cleanup.policy": "delete", "retention.ms": "-1"}
         wanted = [NewTopic(topic, 1, self._config.replication_factor, config=settings) for topic in topics]
-        if not wanted:
-            return {}
-        return self._admin.create_topics(wanted, operation_timeout=self._patience, request_timeout=self._patience)
+        seconds = min(self._patience, ASK_SECONDS)
+        return self._admin.create_topics(wanted, operation_timeout=seconds, request_timeout=seconds)
 
     def delete(self, topics: Iterable[str]) -> None:
         for topic, future in self._admin.delete_topics(list(topics), operation_timeout=self._patience).items():
@@ -273,15 +286,14 @@ class KafkaLog:
         """The records with start <= offset < end that retention and compaction have left, in order."""
         if start >= end:
             return
-        consumer = self._assign(topic, start)
         try:
-            yield from self._from(consumer, topic, end)
+            yield from self._from(topic, start, end)
         finally:
-            if self._consumer is consumer:
-                consumer.unassign()  # or it would go on fetching
+            if self._consumer is not None:
+                self._consumer.unassign()  # or it would go on fetching
 
-    def _from(self, consumer: Consumer, topic: str, end: int) -> Iterator[Record]:
-        silent = 0.0
+    def _from(self, topic: str, start: int, end: int) -> Iterator[Record]:
+        consumer, silent = self._assign(topic, start), 0.0
         while True:
             message = consumer.poll(_POLL_SECONDS)
             error = message.error() if message is not None else None
@@ -289,6 +301,9 @@ class KafkaLog:
                 silent += _POLL_SECONDS
                 if silent >= self._patience:
                     raise BrokerUnreachable(f"No Kafka broker answered while reading {topic}.")
+                if silent % ASK_SECONDS == 0:
+                    self.close()
+                    consumer = self._assign(topic, start)
                 continue
             silent = 0.0
             if error is not None:
@@ -299,8 +314,9 @@ class KafkaLog:
                 raise log_error(error, f"reading {topic}", topic=topic, operation="Read")
             if record_offset(message) >= end:
                 return
+            start = record_offset(message) + 1
             yield made_record(message)
-            if record_offset(message) == end - 1:
+            if start == end:
                 return
 
     def read_all(self, topic: str) -> Iterator[Record]:

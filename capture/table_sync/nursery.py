@@ -91,6 +91,8 @@ def _tend(orders: socket.socket) -> None:
                 elif pid in workers:
                     os.kill(pid, signal.SIGKILL)
             workers -= {pid for pid in workers if os.waitpid(pid, os.WNOHANG)[0]}
+    except ConnectionError:  # capture was killed before it had read an answer
+        return
     finally:
         for pid in workers:
             os.kill(pid, signal.SIGKILL)

@@ -5,8 +5,14 @@ from __future__ import annotations
 import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
+from apply_spark.range_reader import RangeReader
+from apply_spark.read import OffsetRange
 from console.local_stack.kafka import LocalKafka
 from console.local_stack.postgres import LocalPostgres
 from console.local_stack.processes import free_port
@@ -45,6 +51,30 @@ def test_a_topic_is_not_empty_because_the_connection_broke_while_its_length_was_
                 told.append(asked.result(60))
 
     assert told == [{"t": (3,)}] * 4
+
+
+def test_who_reads_over_a_connection_that_fell_silent_takes_a_new_one_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By itself the client would wait for a minute, `socket.timeout.ms`, and by then its reader has given up."""
+    monkeypatch.setattr("stores.kafka_log.ASK_SECONDS", 1.0)
+    monkeypatch.setattr("apply_spark.range_reader.ASK_SECONDS", 1.0)
+    behind = free_port()
+    with Proxy(behind) as proxy, LocalKafka(behind={behind: proxy.port}):
+        config = KafkaConfig(bootstrap_servers=f"127.0.0.1:{proxy.port}", patience=timedelta(seconds=20))
+        with KafkaLog(config) as log, closing(RangeReader(config)) as reader:
+            log.create("t", TopicKind.RECORDS)
+            producer = durable_producer(config, {})
+            for number in range(3):
+                producer.produce("t", str(number).encode())
+            producer.flush(30)
+            list(log.read("t", 0, 1))
+            reader.read({"t": OffsetRange(0, 1)})
+
+            proxy.cut()
+            small = [record.value for record in log.read("t", 1, 3)]
+            large = reader.read({"t": OffsetRange(1, 3)})["t"].values
+
+    assert small == [b"1", b"2"]
+    assert [value for array in large for value in array.to_pylist()] == small
 
 
 def test_a_broker_that_is_away_for_longer_than_its_patience_when_an_epoch_begins_is_waited_for(

@@ -6,15 +6,20 @@ The others of these days: test_kafka_cluster.py, test_kafka_secured.py, and the 
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
+import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from console.control import send_command
 from console.local_stack.kafka import LocalKafka
+from schemas.connections import KafkaConfig
 from schemas.control import Resync
 from schemas.identifiers import TableName
 from schemas.topics import Topics
-from stores.kafka_log import KafkaLog
+from stores.kafka_errors import TopicExists
+from stores.kafka_log import KafkaLog, TopicKind
 from tests.support.captured import MakeCaptured
 from tests.support.eventually import eventually
 from tests.support.pipeline import Pipeline
@@ -37,6 +42,26 @@ def admin(kafka: LocalKafka) -> AdminClient:
 
 def topics_of(pipeline: Pipeline) -> Topics:
     return Topics(pipeline.config().pipeline)
+
+
+def test_a_topic_whose_making_is_not_answered_is_asked_for_again(
+    kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found in CI: the client waited a minute for a controller that it knew, and had never asked it."""
+    monkeypatch.setattr("stores.kafka_log.ASK_SECONDS", 1.0)
+    config = KafkaConfig(bootstrap_servers=kafka.bootstrap_servers)
+    with KafkaLog(config) as log, ThreadPoolExecutor(1) as pool:
+        log.cluster()
+        with frozen(kafka.pid):
+            making = pool.submit(log.create, "unanswered", TopicKind.RECORDS)
+            with pytest.raises(TimeoutError):
+                making.result(2.5)
+
+        with suppress(TopicExists):  # made by the question without an answer
+            making.result(30)
+
+        # The controller has it; the broker that is asked for its topics hears of it a moment later.
+        eventually(lambda: "unanswered" in log.topics(), seconds=30, what="a topic of that name")
 
 
 def test_partitions_that_somebody_adds_stay_empty_and_nothing_is_missed(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,11 +14,12 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from apply_spark.arrow_decode import is_chosen, raw_here
+from apply_spark.arrow_decode import is_chosen
 from apply_spark.copies import CopyReader
 from apply_spark.errors import TableFailed
 from apply_spark.intervals import Budget, Interval
 from apply_spark.progress import TableProgress
+from apply_spark.range_reader import RangeReader, ReadingThread
 from apply_spark.reader import IntervalReader
 from capture.transcode.reference import Origin, Transcoder
 from console.local_stack.kafka import LocalKafka
@@ -37,7 +39,6 @@ from tests.support.builders import INT8, a_column, a_table
 NOW, ZOMBIE = Epoch(7), Epoch(6)
 FLOAT8 = 701
 BUDGETS = {"here": Budget(rows=200_000, bytes=2**28), "in Spark": Budget(rows=0, bytes=0)}
-READ_BY_SPARK = "read by Spark, here"
 
 
 def orders(name: str = "orders", number: int = 1, **other: Any) -> TableSchema:  # noqa: ANN401 -- fields of a column
@@ -52,6 +53,7 @@ class Written:
     kafka: KafkaConfig
     log: KafkaLog
     spark: SparkSession
+    thread: ReadingThread
     budget: Budget
     moved: dict[tuple[str, SchemaId], Moved] = field(default_factory=dict)
 
@@ -122,7 +124,11 @@ class Written:
 
     @property
     def reader(self) -> IntervalReader:
-        return IntervalReader(self.spark, self.kafka, self.topics, self.log, self.schemas, self.budget)
+        return IntervalReader(self.spark, self.kafka, self.topics, self.log, self.schemas, self.thread, self.budget)
+
+    @property
+    def copies(self) -> CopyReader:
+        return CopyReader(self.spark, self.kafka, self.topics, self.log, self.schemas, self.thread)
 
     def changes(self, *tables: TableProgress) -> dict[str, list[tuple[Any, ...]]]:
         """By table: (deleted, key, row) in the order of the keys; or (net, row)."""
@@ -130,15 +136,17 @@ class Written:
             return {each.schema.name.name: _events(each.rows.arrow()) for each in changes}
 
 
-@pytest.fixture(params=[*BUDGETS, READ_BY_SPARK])
-def written(
-    request: pytest.FixtureRequest, kafka: LocalKafka, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Written]:
-    if request.param == READ_BY_SPARK:
-        monkeypatch.setattr("apply_spark.arrow_decode._FEW_RECORDS", 0)
+@contextmanager
+def writing(kafka: LocalKafka, spark: SparkSession, budget: Budget) -> Iterator[Written]:
     config = KafkaConfig(bootstrap_servers=kafka.bootstrap_servers)
-    with KafkaLog(config) as log:
-        yield Written(config, log, spark, BUDGETS.get(request.param, BUDGETS["here"]))
+    with KafkaLog(config) as log, ReadingThread(config, "reading") as thread:
+        yield Written(config, log, spark, thread, budget)
+
+
+@pytest.fixture(params=BUDGETS)
+def written(request: pytest.FixtureRequest, kafka: LocalKafka, spark: SparkSession) -> Iterator[Written]:
+    with writing(kafka, spark, BUDGETS[request.param]) as made:
+        yield made
 
 
 def test_many_tables_are_read_and_folded_together(written: Written) -> None:
@@ -242,8 +250,7 @@ def test_a_table_that_holds_part_of_the_window_gets_the_rest(written: Written) -
 
 
 def test_what_a_table_holds_already_may_have_another_shape(kafka: LocalKafka, spark: SparkSession) -> None:
-    with KafkaLog(KafkaConfig(bootstrap_servers=kafka.bootstrap_servers)) as log:
-        written = Written(KafkaConfig(bootstrap_servers=kafka.bootstrap_servers), log, spark, BUDGETS["here"])
+    with writing(kafka, spark, BUDGETS["here"]) as written:
         written.write(a_table(a_column("id", INT8, key=True)), (Op.CREATE, None, (1,)), lsn=149)
         written.write(orders(), (Op.CREATE, None, (2, "new")), lsn=150)
 
@@ -296,19 +303,16 @@ def test_a_shape_that_is_not_on_the_schema_topic_stops_its_table(written: Writte
 
 
 def test_a_damaged_copy_stops_its_table(kafka: LocalKafka, spark: SparkSession) -> None:
-    config = KafkaConfig(bootstrap_servers=kafka.bootstrap_servers)
-    with KafkaLog(config) as log:
-        written = Written(config, log, spark, BUDGETS["here"])
+    with writing(kafka, spark, BUDGETS["here"]) as written:
         table = written.progress(orders())
         topic = written.topics.copy(table.table, table.generation)
-        log.create(topic, TopicKind.RECORDS)
+        written.log.create(topic, TopicKind.RECORDS)
         written.producer.produce(topic, header(table.schema_id) + b"\x04")
         written.producer.flush()
 
         with (
-            CopyReader(spark, config, written.topics, log, written.schemas) as copies,
             pytest.raises(TableFailed, match=f"{topic} has a damaged record"),
-            copies.piece(replace(table, copy_end=1), most=1),
+            written.copies.piece(replace(table, copy_end=1), most=1),
         ):
             pass
 
@@ -343,11 +347,10 @@ def test_a_piece_of_a_copy_has_its_rows_and_no_others(written: Written, second: 
         written.producer.produce(topic, transcoder.value(Op.READ, None, _texts((number, None)), origin))
     written.producer.flush()
 
-    pieces = []
-    with CopyReader(written.spark, written.kafka, written.topics, written.log, written.schemas) as copies:
-        for each in (table, replace(table, copy_offset=second)):
-            with copies.piece(each, most=3) as (rows, end):
-                pieces.append(([row["row"]["id"] for row in rows.to_pylist()], end))
+    pieces, copies = [], written.copies
+    for each in (table, replace(table, copy_offset=second)):
+        with copies.piece(each, most=3) as (rows, end):
+            pieces.append(([row["row"]["id"] for row in rows.to_pylist()], end))
 
     assert pieces == [([3, 4, 5], 6), (list(range(second, 9)), 9)]
 
@@ -356,17 +359,17 @@ def test_a_piece_of_a_copy_has_its_rows_and_no_others(written: Written, second: 
 def test_what_was_read_ahead_is_read_once_and_counts_only_for_the_same_interval(
     written: Written, later: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apply_spark.arrow_decode._FEW_RECORDS", 0)
     reads: list[int] = []
-    monkeypatch.setattr("apply_spark.reader.raw_here", lambda *asked: reads.append(1) or raw_here(*asked))
+    read = RangeReader.read
+    monkeypatch.setattr(RangeReader, "read", lambda *asked: reads.append(1) or read(*asked))
     table = written.progress(orders())
     written.write(orders(), (Op.CREATE, None, (1, "a")))
 
-    with written.reader as reader:
-        reader.read_ahead(written.interval(), [table])
-        written.write(orders(), *[(Op.CREATE, None, (2, "b"))] * later, ordinal=1)
-        with reader.changes(written.interval(), [table]) as (changes,):
-            events = _events(changes.rows.arrow())
+    reader = written.reader
+    reader.read_ahead(written.interval(), [table])
+    written.write(orders(), *[(Op.CREATE, None, (2, "b"))] * later, ordinal=1)
+    with reader.changes(written.interval(), [table]) as (changes,):
+        events = _events(changes.rows.arrow())
 
     assert [key for _, key, _ in events] == [(1,), (2,)][: 1 + later]
     if written.budget == BUDGETS["here"]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -26,7 +27,7 @@ from apply_spark.micro_batch import Applier, Parts
 from apply_spark.opened import Opened
 from apply_spark.progress import Progress, TableProgress
 from apply_spark.read import OffsetRange, checked
-from apply_spark.reader import IntervalReader, _Part
+from apply_spark.reader import IntervalReader, _Ahead, _Part
 from apply_spark.rows import Rows
 from apply_spark.run import _begin
 from apply_spark.showing import EVERYTHING
@@ -159,6 +160,10 @@ class Reader(IntervalReader):
     def _is_within_budget(self, _interval: Interval, _ranges: dict[str, OffsetRange]) -> bool:
         """There is no Spark to read more."""
         return True
+
+    def _begun(self, ranges: dict[str, OffsetRange]) -> _Ahead:
+        """Nothing is read ahead: records on their topic do not change."""
+        return _Ahead(ranges, Future())
 
     def _records(
         self, interval: Interval, parts: list[_Part], ranges: dict[str, OffsetRange]
