@@ -40,7 +40,10 @@ _RECORD_BYTES = 200
 class BoundedProducer:
     """One idempotent producer. `alive` is called whenever it makes its caller wait. To be closed by who made it."""
 
-    def __init__(self, kafka: KafkaConfig, memory: ByteSize, alive: Callable[[], None]) -> None:
+    def __init__(
+        self, kafka: KafkaConfig, memory: ByteSize, alive: Callable[[], None], sender: Sender | None = None
+    ) -> None:
+        """`sender`: from `met_sender`, where it was made earlier."""
         self.largest = int(kafka.max_record)
         """How many bytes a record may have."""
         self._alive = alive
@@ -49,8 +52,7 @@ class BoundedProducer:
         self._topics: set[str] = set()
         """Of what was sent since the last flush."""
         self._wait = KafkaWait(kafka)
-        self._sender = _made_sender(kafka)
-        self._sender.meet(MEET_SECONDS)
+        self._sender = met_sender(kafka) if sender is None else sender
 
     def send_batch(self, topic: str, records: Records) -> None:
         """Queues the records behind those before them.
@@ -111,7 +113,8 @@ class BoundedProducer:
         return log_error(error, f"sending to {topic}", topic=topic)
 
 
-def _made_sender(kafka: KafkaConfig) -> Sender:
+def met_sender(kafka: KafkaConfig) -> Sender:
+    """It knows its broker; to get to know one, and an id there, may take more than half a second."""
     settings = {
         **durable_settings(kafka),
         "enable.gapless.guarantee": True,
@@ -124,4 +127,6 @@ def _made_sender(kafka: KafkaConfig) -> Sender:
         "queue.buffering.max.messages": 0,
     }
     with settings_told():
-        return chosen_path().sender(settings)
+        sender = chosen_path().sender(settings)
+    sender.meet(MEET_SECONDS)
+    return sender
