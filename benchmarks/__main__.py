@@ -26,6 +26,7 @@ from benchmarks.processes import PROCESS
 from benchmarks.ratios import DESTINATIONS, best, compare, comparison_table, ratios
 from benchmarks.replay_cases import ReplayGroup
 from benchmarks.report import page
+from benchmarks.rest import Rest
 from benchmarks.result import Result, committed
 from benchmarks.servers import Servers, running_servers
 from benchmarks.sizes import FULL, QUICK, Sizes
@@ -72,20 +73,23 @@ def _run(sizes: Sizes, names: tuple[str, ...] | list[str]) -> dict[str, list[Mea
     cases: dict[str, list[Measurement]] = {}
     with running_servers() as servers:
         for together in _PASSES:
-            _run_pass([_group(name, servers, sizes) for name in names if name in together], sizes.rounds, cases)
+            _run_pass([_group(name, servers, sizes) for name in names if name in together], sizes, cases)
     return cases
 
 
-def _run_pass(groups: list[Group], rounds: int, cases: dict[str, list[Measurement]]) -> None:
+def _run_pass(groups: list[Group], sizes: Sizes, cases: dict[str, list[Measurement]]) -> None:
+    rest = Rest(sizes.rest)
     with ExitStack() as stack:
         for group in groups:
             stack.callback(group.close)
             began = time.monotonic()
             group.prepare()
             print(f"{group.name} prepared, {time.monotonic() - began:.1f} s", flush=True)
-        for turn in range(rounds):
+        for turn in range(sizes.rounds):
             for group in groups:
                 for step in group.steps():
+                    if group.name in _QUICK_GROUPS and (rested := rest.take()):  # those whose ratios have targets
+                        print(f"round {turn + 1}  rested for {rested:.0f} s", flush=True)
                     began = time.monotonic()
                     found = step.run(turn)
                     for name, measurement in found.items():

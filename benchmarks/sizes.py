@@ -36,6 +36,8 @@ class Sizes:
     )
 
     destinations: tuple[str, ...] = DESTINATIONS
+    rest: float = 30.0
+    """The longest pause before a step, in seconds."""
 
     @property
     def backlog(self) -> int:
@@ -68,6 +70,7 @@ class Sizes:
 FULL = Sizes()
 QUICK = Sizes(
     rounds=2,
+    rest=4.0,
     copy_rows=400_000,
     inserts=300_000,
     updates=100_000,

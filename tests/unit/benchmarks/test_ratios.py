@@ -72,6 +72,14 @@ def test_a_ratio_is_worse_when_it_lost_more_than_a_fifth(now: float, worse: bool
     assert ("WORSE" in comparison_table([comparison])) is worse
 
 
+def test_no_more_than_a_bare_reader_has_is_asked_for() -> None:
+    name = "drain/unix/backlog : best bare reader"
+
+    (comparison,) = compare({name: 1.5}, {name: 0.85})
+
+    assert not comparison.worse
+
+
 def test_a_ratio_that_is_no_longer_measured_is_worse() -> None:
     (comparison,) = compare({"a": 1.0}, {"b": 9.0})
 
