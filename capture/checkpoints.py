@@ -91,11 +91,12 @@ class CheckpointWriter:
         kafka: KafkaConfig,
         log: KafkaLog,
         topic: str,
+        log_id: LogId,
         epoch: Epoch,
     ) -> None:
         self._log = log
         self._topic = topic
-        self._log_id = LogId("")
+        self._log_id = log_id
         self._epoch = epoch
         self._records = RecordWriter(kafka, {"message.timeout.ms": 0})  # a broker that is away is waited for
         self._wait = KafkaWait(kafka)
@@ -115,13 +116,11 @@ class CheckpointWriter:
         with self._lock:
             return self._place
 
-    def open(
-        self, log_id: LogId, lsn: Lsn, topics: set[str], commit_ts: int, control: int, read: Ends | None = None
-    ) -> None:
+    def open(self, lsn: Lsn, topics: set[str], commit_ts: int, control: int, read: Ends | None = None) -> None:
         """Ends all epochs before this one. What they left above their last checkpoint is in nobody's window.
 
         `read`: how far topics of others were read for what lies before `lsn`; told beside the ends of ours."""
-        self._log_id, self.lsn, self.commit_ts = log_id, lsn, commit_ts
+        self.lsn, self.commit_ts = lsn, commit_ts
         self._ends = self._measure(topics)
         ends = {**self._ends, **(read or {})}
         failpoint("checkpoint.opening", BrokerUnreachable)

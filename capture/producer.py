@@ -40,10 +40,7 @@ _RECORD_BYTES = 200
 class BoundedProducer:
     """One idempotent producer. `alive` is called whenever it makes its caller wait. To be closed by who made it."""
 
-    def __init__(
-        self, kafka: KafkaConfig, memory: ByteSize, alive: Callable[[], None], sender: Sender | None = None
-    ) -> None:
-        """`sender`: from `met_sender`, where it was made earlier."""
+    def __init__(self, kafka: KafkaConfig, memory: ByteSize, alive: Callable[[], None]) -> None:
         self.largest = int(kafka.max_record)
         """How many bytes a record may have."""
         self._alive = alive
@@ -52,7 +49,8 @@ class BoundedProducer:
         self._topics: set[str] = set()
         """Of what was sent since the last flush."""
         self._wait = KafkaWait(kafka)
-        self._sender = met_sender(kafka) if sender is None else sender
+        self._sender = _made_sender(kafka)
+        self._sender.meet(MEET_SECONDS)
 
     def send_batch(self, topic: str, records: Records) -> None:
         """Queues the records behind those before them.
@@ -113,8 +111,7 @@ class BoundedProducer:
         return log_error(error, f"sending to {topic}", topic=topic)
 
 
-def met_sender(kafka: KafkaConfig) -> Sender:
-    """It knows its broker; to get to know one, and an id there, may take more than half a second."""
+def _made_sender(kafka: KafkaConfig) -> Sender:
     settings = {
         **durable_settings(kafka),
         "enable.gapless.guarantee": True,
@@ -127,6 +124,4 @@ def met_sender(kafka: KafkaConfig) -> Sender:
         "queue.buffering.max.messages": 0,
     }
     with settings_told():
-        sender = chosen_path().sender(settings)
-    sender.meet(MEET_SECONDS)
-    return sender
+        return chosen_path().sender(settings)

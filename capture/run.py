@@ -26,7 +26,7 @@ from capture.errors import SlotInUse, SourceUnreachable, source_error
 from capture.link import LinkWatch
 from capture.owned_publication import keep_publication
 from capture.preflight import connect, preflight, require
-from capture.producer import BoundedProducer, met_sender
+from capture.producer import BoundedProducer
 from capture.promotion import PromotionWatch
 from capture.publication import PublishedTable, published_tables
 from capture.pulse import Pulse
@@ -93,9 +93,6 @@ def _opened_epoch(
     _make_topics(kafka, topics)
     if config.kafka.schema_registry is not None:
         SchemaRegistry(config.kafka.schema_registry).compatibility()  # an epoch that cannot register is not begun
-    # What takes a while comes before the slot is taken: from then on the server sends, and nobody reads yet.
-    sender = met_sender(config.kafka)
-    writer = stack.enter_context(closing(CheckpointWriter(config.kafka, kafka, topics.checkpoints, epoch)))
     session = stack.enter_context(_session(config))
     connection = stack.enter_context(
         ReplicationConnection(config.source.dsn.get_secret_value(), config.source.patience.total_seconds())
@@ -135,11 +132,10 @@ def _opened_epoch(
     link = LinkWatch(
         connection, session, pulse, config.source.dsn.get_secret_value(), slot_name(config.pipeline), timeout
     )
-    producer = stack.enter_context(
-        closing(BoundedProducer(config.kafka, config.tuning.producer_memory, pulse.beat, sender))
-    )
+    producer = stack.enter_context(closing(BoundedProducer(config.kafka, config.tuning.producer_memory, pulse.beat)))
+    writer = stack.enter_context(closing(CheckpointWriter(config.kafka, kafka, topics.checkpoints, log_id, epoch)))
     changes = {topic for topic in kafka.topics() if topics.table_of_changes(topic) is not None}
-    writer.open(log_id, taken.start, changes, last[1].commit_ts if last else 0, control_from)
+    writer.open(taken.start, changes, last[1].commit_ts if last else 0, control_from)
     store.set_source(CAPTURE, taken.source)  # not before the opening: until then the topics are those of the old one
     if taken.from_standby:
         stack.enter_context(

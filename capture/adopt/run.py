@@ -69,7 +69,7 @@ class Adoption:
         log_id = last[1].log_id if last else new_log_id()
         lsn, commit_ts = (last[1].lsn, last[1].commit_ts) if last else (_FIRST_LSN, 0)
         self._writer = parts.enter_context(
-            closing(CheckpointWriter(config.kafka, self._kafka, self._topics.checkpoints, self._epoch))
+            closing(CheckpointWriter(config.kafka, self._kafka, self._topics.checkpoints, log_id, self._epoch))
         )
         producer = parts.enter_context(
             closing(BoundedProducer(config.kafka, config.tuning.producer_memory, lambda: None))
@@ -93,7 +93,7 @@ class Adoption:
         parts.callback(control.close)
         self._control = ControlReader(control, first)
         ours = {topic for topic in self._kafka.topics() if self._topics.table_of_changes(topic) is not None}
-        self._writer.open(log_id, lsn, ours, commit_ts, first, self._read_to())
+        self._writer.open(lsn, ours, commit_ts, first, self._read_to())
         self._last_cut = self._next_look = time.monotonic()
         log.info("adopt started", start_lsn=str(lsn), epoch=self._epoch, log_id=log_id, topics=sorted(self._tables))
 

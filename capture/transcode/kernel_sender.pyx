@@ -8,6 +8,7 @@ functions and the one structure that are used are declared here, as librdkafka 1
 
 import ctypes
 
+cimport cython
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport int32_t, int64_t, uintptr_t
 
@@ -86,6 +87,7 @@ cdef Metadata _metadata = <Metadata> _symbol("metadata")
 cdef Destroy _metadata_destroy = <Destroy> _symbol("metadata_destroy")
 
 
+@cython.no_gc  # it can be in no cycle; Python would take `_topics` away before `__dealloc__`
 cdef class KernelSender:
     """The same interface as the reference Sender. Takes batches of the kernel only."""
 

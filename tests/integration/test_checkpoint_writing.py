@@ -38,8 +38,8 @@ def test_a_cut_over_a_topic_that_did_not_grow_is_refused_and_nothing_is_written(
     changes, checkpoints = (f"{each}-{secrets.token_hex(4)}" for each in ("changes", "checkpoints"))
     for topic in (changes, checkpoints):
         log.create(topic, TopicKind.RECORDS)
-    writer = CheckpointWriter(config, log, checkpoints, Epoch(1))
-    writer.open(LogId("log"), Lsn(100), {changes}, commit_ts=0, control=0)
+    writer = CheckpointWriter(config, log, checkpoints, LogId("log"), Epoch(1))
+    writer.open(Lsn(100), {changes}, commit_ts=0, control=0)
     two = (Moved(changes, SchemaId(1), rows=2, bytes=20),)
     producer = durable_producer(config, {})
     producer.produce(changes, b"one of two")

@@ -90,9 +90,9 @@ class Capture:
         switched = switched_policy(broker, TOPICS.control, control_from)  # type: ignore[arg-type]
         if switched is not None:
             self.acknowledgement.switch(switched)
-        self.writer = ModelWriter(broker, self.epoch)
+        self.writer = ModelWriter(broker, self.log_id, self.epoch)
         changes = {topic for topic in broker.topics() if TOPICS.table_of_changes(topic) is not None}
-        self.writer.open(self.log_id, self.start, changes, 0, control_from)
+        self.writer.open(self.start, changes, 0, control_from)
         self.snapshots = Snapshots()
         self.sync = self._table_sync()
         self.workers = self.sync._copies = Workers(source, broker, self.epoch)  # type: ignore[assignment]

@@ -29,7 +29,7 @@ from capture.transcode.updates import InPlace, settle
 from schemas.checkpoint import Checkpoint, CopyFinished
 from schemas.epochs import EpochRule
 from schemas.feedback import Feedback
-from schemas.identifiers import LogId, TableName
+from schemas.identifiers import TableName
 from schemas.lsn import NOWHERE, Lsn
 from schemas.phases import Ready, SyncDone
 from stores.cached import CachedStore
@@ -206,10 +206,8 @@ def _hears_the_last(self: Acknowledgement, records: Iterable[Record]) -> None:
 # Destinations and memory.
 
 
-def _opened_without_ends(
-    self: CheckpointWriter, log_id: LogId, lsn: Lsn, topics: set[str], commit_ts: int, _control: int
-) -> None:
-    self._log_id, self.lsn, self.commit_ts = log_id, lsn, commit_ts
+def _opened_without_ends(self: CheckpointWriter, lsn: Lsn, topics: set[str], commit_ts: int, _control: int) -> None:
+    self.lsn, self.commit_ts = lsn, commit_ts
     self._ends = self._measure(topics)
     self._place = LogPlace(len(self._log.logs[self._topic]), dict(self._ends))  # type: ignore[attr-defined]
 

@@ -18,7 +18,7 @@ from capture.transcode.reference import Origin
 from schemas.checkpoint import Checkpoint
 from schemas.connections import KafkaConfig
 from schemas.envelope import Op
-from schemas.identifiers import Epoch, PipelineName, SchemaId
+from schemas.identifiers import Epoch, LogId, PipelineName, SchemaId
 from schemas.lsn import NOWHERE, Lsn
 from schemas.table import TableSchema
 from schemas.topics import Topics
@@ -124,9 +124,10 @@ class Pulse:
 class ModelWriter(CheckpointWriter):
     """The real one; only the way to Kafka is short."""
 
-    def __init__(self, broker: Broker, epoch: Epoch) -> None:
+    def __init__(self, broker: Broker, log_id: LogId, epoch: Epoch) -> None:
         self._log = broker  # type: ignore[assignment]
         self._topic = TOPICS.checkpoints
+        self._log_id = log_id
         self._epoch = epoch
         self._ends = {}
         self._written = 0
