@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +35,7 @@ from schemas.envelope import Op, copy_reader_schema
 from schemas.errors import LogError
 from schemas.table import TableSchema
 from schemas.topics import Topics
+from stores.kafka_errors import BrokerUnreachable, TopicMissing
 from stores.kafka_log import KafkaLog
 from stores.schema_topic import SchemaTopic, UnknownSchema
 
@@ -120,22 +121,35 @@ class CopyReader:
         the block. No piece has more than `most` rows."""
         began = time.monotonic()
         topic = self._topics.copy(table.table, table.generation)
+        piece, rows = self._read(table, topic, most)
+        if piece.end != table.copy_end:
+            with suppress(TableFailed, LogError):  # what is wrong with the next piece is told when that is asked for
+                self._ahead = self._begun(table, topic, piece.end, most)
+        yield rows, piece.end
+        self._pace.took(piece.end - piece.start, time.monotonic() - began)
+
+    def _read(self, table: TableProgress, topic: str, most: int) -> tuple[OffsetRange, pa.Table]:
         ahead, self._ahead = self._ahead, None
-        if ahead is None or (ahead.topic, ahead.piece.start) != (topic, table.copy_offset):
-            ahead = self._begun(table, topic, table.copy_offset, most)
-        rows = ahead.rows.result()
-        if ahead.piece.end != table.copy_end:
-            self._ahead = self._begun(table, topic, ahead.piece.end, most)
-        yield rows, ahead.piece.end
-        self._pace.took(ahead.piece.end - ahead.piece.start, time.monotonic() - began)
+        if ahead is not None and (ahead.topic, ahead.piece.start) == (topic, table.copy_offset):
+            with suppress(BrokerUnreachable):  # nobody asked for it then: it is read now
+                return ahead.piece, ahead.rows.result()
+        asked = self._begun(table, topic, table.copy_offset, most)
+        try:
+            return asked.piece, asked.rows.result()
+        except (BrokerUnreachable, TopicMissing):
+            self._checked(table, topic, asked.piece)
+            raise
+
+    def _checked(self, table: TableProgress, topic: str, piece: OffsetRange) -> dict[str, OffsetRange]:
+        try:
+            return checked(self._log, {topic: piece})
+        except TopicCut as cut:
+            raise TableFailed(table.table, cut) from cut
 
     def _begun(self, table: TableProgress, topic: str, start: int, most: int) -> _Ahead:
         assert table.copy_end is not None  # noqa: S101 -- or there would be nothing to read
         piece = OffsetRange(start, min(table.copy_end, start + min(most, self._pace.rows)))
-        try:
-            ranges = checked(self._log, {topic: piece})
-        except LogError as error:
-            raise TableFailed(table.table, error) from error
+        ranges = self._checked(table, topic, piece)
         try:
             schema = self._schemas.get(table.schema_id)
         except UnknownSchema as error:

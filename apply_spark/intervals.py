@@ -1,12 +1,12 @@
 """Checkpoint records in, intervals out: windows with the offset ranges in which their records lie.
 
 Neighbouring windows of one epoch are joined up to a budget; a window with markers ends its interval, for what became
-true then holds from there on.
+true then holds from there on. An opening stands alone: below its ends lies what a dead epoch left, in no budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from apply_spark.progress import TableProgress
@@ -66,7 +66,7 @@ def accepted(records: Iterable[Record], rule: EpochRule) -> Iterator[tuple[int, 
     return ((offset, checkpoint) for offset, checkpoint in checkpoints(records) if rule.accepts(checkpoint))
 
 
-def intervals(numbered: Iterable[tuple[int, Checkpoint]], budget: Budget) -> Iterator[Interval]:
+def intervals(numbered: Iterable[tuple[int, Checkpoint]], budget: Budget) -> Generator[Interval, None, None]:
     joined: Interval | None = None
     for offset, checkpoint in numbered:
         single = _interval(offset, checkpoint)
@@ -99,7 +99,7 @@ def _interval(offset: int, checkpoint: Checkpoint) -> Interval:
 
 def _may_join(first: Interval, second: Interval, budget: Budget) -> bool:
     return (
-        not second.opens
+        not (first.opens or second.opens)
         and not first.markers
         and first.epoch == second.epoch
         and first.lsn == second.start
@@ -115,7 +115,7 @@ def _join(first: Interval, second: Interval) -> Interval:
         if known is not None:
             more = replace(more, rows=known.rows + more.rows, bytes=known.bytes + more.bytes)  # noqa: PLW2901
         moved[key] = more
-    return replace(second, start=first.start, moved=moved, ends={**first.ends, **second.ends}, opens=first.opens)
+    return replace(second, start=first.start, moved=moved, ends={**first.ends, **second.ends})
 
 
 def cut(interval: Interval, lsn: Lsn) -> Interval:

@@ -11,8 +11,8 @@ error, the table is tried again in `work()`, later each time.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
@@ -337,8 +337,8 @@ class Applier:
 
     def _catch_up_some(self, progress: Progress, tables: list[TableProgress]) -> None:
         """One interval between the place of these tables in the log, which is the same, and the destination's."""
-        missed = self._missed(progress, tables[0])
-        interval, following = next(missed, None), next(missed, None)  # before others read with the same consumer
+        with closing(self._missed(progress, tables[0])) as missed:  # before others read with the same consumer
+            interval, following = next(missed, None), next(missed, None)
         if interval is None:
             done = [replace(table, phase=SyncDone(table.lsn), log_offset=progress.log_offset) for table in tables]
             after = progress.with_tables(*done).levelled()
@@ -365,7 +365,7 @@ class Applier:
                 self._save(after)
         self._reached(after)
 
-    def _missed(self, progress: Progress, table: TableProgress) -> Iterator[Interval]:
+    def _missed(self, progress: Progress, table: TableProgress) -> Generator[Interval, None, None]:
         """Markers were taken in when they came, so they do not divide these intervals."""
         records = self._parts.log.read(self._parts.topics.checkpoints, table.log_offset, progress.log_offset)
         checkpoints = accepted(records, EpochRule(table.epoch))

@@ -23,6 +23,7 @@ from apply_spark.arrow_decode import RawRecords
 from apply_spark.errors import TopicCut
 from apply_spark.read import OffsetRange
 from schemas.connections import KafkaConfig
+from schemas.errors import LogError
 from stores.kafka_errors import AWAY, LEADERLESS, BrokerUnreachable, log_error
 from stores.kafka_log import ASK_SECONDS, MEET_SECONDS, record_offset
 
@@ -45,7 +46,7 @@ _CONSUMER: dict[str, Any] = {
 }
 
 
-class ReadStopped(BrokerUnreachable):
+class ReadStopped(LogError):
     """Apply is to end, and nobody asks for these records any more."""
 
     solution = "None is needed."

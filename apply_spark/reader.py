@@ -42,11 +42,13 @@ from apply_spark.showing import EVERYTHING, Showing
 from schemas.checkpoint import Moved
 from schemas.connections import KafkaConfig
 from schemas.envelope import reader_schema
+from schemas.errors import LogError
 from schemas.identifiers import SchemaId
 from schemas.lsn import Lsn, Position
 from schemas.table import TableSchema
 from schemas.topics import Topics
 from schemas.wire import HEADER_BYTES, NotOurRecord, schema_id_of
+from stores.kafka_errors import BrokerUnreachable, TopicMissing
 from stores.kafka_log import KafkaLog
 from stores.schema_topic import RegisteredSchema, SchemaTopic, UnknownSchema
 
@@ -112,11 +114,11 @@ class IntervalReader:
 
     def read_ahead(self, interval: Interval | None, tables: Iterable[TableProgress]) -> None:
         """Begins to read what `changes` will be asked for next, unless that is nothing, or too much. Whatever is wrong
-        with it is told when it is asked for."""
+        with it, a broker that is away included, is told when it is asked for."""
         self._ahead = None
         if interval is None or not is_chosen() or not (parts := self._parts(interval, tables)):
             return
-        with suppress(TableFailed):
+        with suppress(TableFailed, LogError):
             ranges = self._ranges(interval, parts)
             if self._is_within_budget(interval, ranges):
                 self._ahead = self._begun(ranges)
@@ -214,6 +216,9 @@ class IntervalReader:
             raw = self._raw(ranges)
         except TopicCut as cut:
             raise TableFailed(_owners(parts)[cut.topic].table, cut) from cut
+        except (BrokerUnreachable, TopicMissing):
+            self._ranges(interval, parts)  # TableFailed: a topic was deleted, or lost its tail, since it was checked
+            raise
         passed_over = {topic: len(each) for topic, each in raw.items()}
         for part in parts:
             schema = self._schema(part.table, part.moved.schema_id)
@@ -229,9 +234,10 @@ class IntervalReader:
 
     def _raw(self, ranges: dict[str, OffsetRange]) -> dict[str, RawRecords]:
         ahead, self._ahead = self._ahead, None
-        if ahead is None or ahead.ranges != ranges:
-            ahead = self._begun(ranges)
-        return ahead.raw.result()
+        if ahead is not None and ahead.ranges == ranges:
+            with suppress(BrokerUnreachable):  # nobody asked for it then: it is read now
+                return ahead.raw.result()
+        return self._begun(ranges).raw.result()
 
     # In Spark.
 

@@ -9,6 +9,10 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ByteSize, Field, SecretStr
 
+_LARGEST_ANSWER = 100_000_000
+"""librdkafka's own choice."""
+_BESIDE_A_RECORD = 64 * 1024**2
+"""What an answer may hold of other topics, which a client asks for by 50 MiB."""
 _ADDRESS = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
 
 
@@ -70,4 +74,7 @@ class KafkaConfig(BaseModel, frozen=True, extra="forbid"):
     )
 
     def client_settings(self) -> dict[str, str | int | float | bool]:
-        return {"bootstrap.servers": self.bootstrap_servers, **self.client}
+        """A broker sends at least one batch whole, which is one record where that is large. Of an answer that is larger
+        than it may be, librdkafka says nothing to whoever waits for it, and asks again."""
+        largest = max(_LARGEST_ANSWER, int(self.max_record) + _BESIDE_A_RECORD)
+        return {"bootstrap.servers": self.bootstrap_servers, "receive.message.max.bytes": largest, **self.client}

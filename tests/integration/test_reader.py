@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from apply_spark.arrow_decode import is_chosen
+from apply_spark.arrow_decode import RawRecords, is_chosen
 from apply_spark.copies import CopyReader
 from apply_spark.errors import TableFailed
 from apply_spark.intervals import Budget, Interval
@@ -32,9 +33,12 @@ from schemas.phases import Ready
 from schemas.table import TableSchema
 from schemas.topics import Topics
 from schemas.wire import header
+from stores.kafka_errors import BrokerUnreachable
 from stores.kafka_log import KafkaLog, TopicKind
 from stores.schema_topic import SchemaTopic
 from tests.support.builders import INT8, a_column, a_table
+from tests.support.eventually import eventually
+from tests.support.processes import frozen
 
 NOW, ZOMBIE = Epoch(7), Epoch(6)
 FLOAT8 = 701
@@ -137,8 +141,8 @@ class Written:
 
 
 @contextmanager
-def writing(kafka: LocalKafka, spark: SparkSession, budget: Budget) -> Iterator[Written]:
-    config = KafkaConfig(bootstrap_servers=kafka.bootstrap_servers)
+def writing(kafka: LocalKafka, spark: SparkSession, budget: Budget, patience: float = 60) -> Iterator[Written]:
+    config = KafkaConfig(bootstrap_servers=kafka.bootstrap_servers, patience=timedelta(seconds=patience))
     with KafkaLog(config) as log, ReadingThread(config, "reading") as thread:
         yield Written(config, log, spark, thread, budget)
 
@@ -374,6 +378,90 @@ def test_what_was_read_ahead_is_read_once_and_counts_only_for_the_same_interval(
     assert [key for _, key, _ in events] == [(1,), (2,)][: 1 + later]
     if written.budget == BUDGETS["here"]:
         assert len(reads) == 1 + later
+
+
+@pytest.mark.skipif(not is_chosen(), reason="Spark reads nothing ahead")
+def test_what_a_read_ahead_met_is_forgotten_when_its_interval_is_asked_for(
+    kafka: LocalKafka, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker may have been away while nobody waited for it."""
+    away, read = [BrokerUnreachable("It was away.")], RangeReader.read
+
+    def reading(*asked: Any) -> dict[str, RawRecords]:  # noqa: ANN401 -- as it is asked
+        if away:
+            raise away.pop()
+        return read(*asked)
+
+    monkeypatch.setattr(RangeReader, "read", reading)
+    with writing(kafka, spark, BUDGETS["here"]) as written:
+        written.write(orders(), (Op.CREATE, None, (1, "a")))
+        table, reader = written.progress(orders()), written.reader
+
+        reader.read_ahead(written.interval(), [table])
+        with reader.changes(written.interval(), [table]) as (changes,):
+            events = _events(changes.rows.arrow())
+
+    assert not away
+    assert events == [(False, (1,), (1, "a"))]
+
+
+def test_a_broker_that_falls_silent_does_not_keep_what_was_read_from_being_written(
+    kafka: LocalKafka, spark: SparkSession
+) -> None:
+    with writing(kafka, spark, BUDGETS["here"], patience=1) as written:
+        written.write(orders(), (Op.CREATE, None, (1, "a")))
+        table, interval, reader = written.progress(orders()), written.interval(), written.reader
+
+        with frozen(kafka.pid):
+            reader.read_ahead(interval, [table])
+        with reader.changes(interval, [table]) as (changes,):
+            events = _events(changes.rows.arrow())
+
+    assert events == [(False, (1,), (1, "a"))]
+
+
+@pytest.mark.skipif(not is_chosen(), reason="Spark says it otherwise")
+def test_a_topic_that_is_deleted_while_it_is_read_stops_its_table_alone(
+    kafka: LocalKafka, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = RangeReader.read
+
+    def deleted_first(*asked: Any) -> dict[str, RawRecords]:  # noqa: ANN401 -- as it is asked
+        with KafkaLog(written.kafka) as log:
+            log.delete([topic])
+            eventually(lambda: topic not in log.topics(), what="the end of the topic")
+        return read(*asked)
+
+    with writing(kafka, spark, BUDGETS["here"], patience=10) as written:
+        written.write(orders(), (Op.CREATE, None, (1, "a")))
+        table, topic, interval = written.progress(orders()), written.topics.changes(orders().name), written.interval()
+        monkeypatch.setattr(RangeReader, "read", deleted_first)
+
+        with (
+            pytest.raises(TableFailed, match=f"{topic} does not exist any more"),
+            written.reader.changes(interval, [table]),
+        ):
+            pass
+
+
+def test_a_copy_that_lacks_its_end_gives_the_piece_before_it(written: Written) -> None:
+    table = replace(written.progress(orders()), copy_offset=0, copy_end=6)
+    topic = written.topics.copy(table.table, table.generation)
+    written.log.create(topic, TopicKind.RECORDS)
+    transcoder = Transcoder(written.pipeline, "shop", orders(), (table.schema_id, None), NOW)
+    for number in range(4):
+        origin = Origin(commit_lsn=1, commit_ts=1, xid=None, lsn=1, ordinal=number)
+        written.producer.produce(topic, transcoder.value(Op.READ, None, _texts((number, None)), origin))
+    written.producer.flush()
+    copies = written.copies
+
+    with copies.piece(table, most=3) as (rows, end):
+        assert (rows.num_rows, end) == (3, 3)
+    with (
+        pytest.raises(TableFailed, match="ends at offset 4, before 6"),
+        copies.piece(replace(table, copy_offset=3), most=3),
+    ):
+        pass
 
 
 def _texts(row: tuple[Any, ...] | None) -> tuple[bytes | None, ...] | None:

@@ -69,8 +69,8 @@ NOTHING_LOST = [
         1,
         "what was read ahead counts for another interval",
         "apply_spark/reader.py",
-        "if ahead is None or ahead.ranges != ranges:",
-        "if ahead is None:",
+        "if ahead is not None and ahead.ranges == ranges:",
+        "if ahead is not None:",
         "tests/integration/test_reader.py::test_what_was_read_ahead_is_read_once_and_counts_only_for_the_same_interval",
     ),
     Mutation(

@@ -120,13 +120,12 @@ def test_an_interval_ends_with_the_markers_of_its_last_checkpoint() -> None:
     assert (second.start, second.lsn, second.markers) == (30, 40, ())
 
 
-def test_an_opening_begins_an_interval_and_is_joined_with_what_follows_it() -> None:
-    first, second = made_of(a_checkpoint(10, 20), an_opening(20, epoch=2, t=99), a_checkpoint(20, 30, epoch=2))
+def test_an_opening_is_joined_with_nothing_so_that_what_a_dead_epoch_left_lies_in_no_range_with_rows() -> None:
+    found = made_of(a_checkpoint(10, 20), an_opening(20, epoch=2, t=99), a_checkpoint(20, 30, epoch=2, rows=1))
 
-    assert (first.start, first.lsn, first.epoch) == (10, 20, 1)
-    assert (second.start, second.lsn, second.epoch) == (20, 30, 2)
-    assert second.opens
-    assert second.ends == {"t": 99}
+    assert windows(found) == [(10, 20), (20, 20), (20, 30)]
+    assert [each.opens for each in found] == [False, True, False]
+    assert [(each.rows, each.ends) for each in found[1:]] == [(0, {"t": 99}), (1, {"t": 30})]
 
 
 def test_windows_of_different_epochs_are_not_joined() -> None:

@@ -39,3 +39,15 @@ def test_settings_that_contradict_a_durable_producer_are_refused() -> None:
 
     with pytest.raises(ConfigError, match=r"kafka\.client"):
         durable_producer(config, {})
+
+
+@pytest.mark.parametrize(
+    ("largest", "answer"), [("64MiB", 128 * 1024**2), ("1MB", 100_000_000), ("999MB", 1_066_108_864)]
+)
+def test_a_client_takes_an_answer_with_the_largest_record(largest: str, answer: int) -> None:
+    """One that is larger than the client takes would be asked for again, without a word, until it gives up."""
+    config = KafkaConfig.model_validate({"bootstrap_servers": "127.0.0.1:1", "max_record": largest})
+
+    KafkaLog(config).close()
+
+    assert config.client_settings()["receive.message.max.bytes"] == answer
