@@ -7,6 +7,7 @@ RangeReader or by Spark and written by capture's producer, never here. Every top
 from __future__ import annotations
 
 import enum
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -48,6 +49,7 @@ records whose time is up after an hour, and every feedback."""
 _LEADER_SECONDS = 5.0
 ASK_SECONDS = 10.0
 """A client may wait in vain, where a new question, or a new client, would be answered at once."""
+_HEARD_SECONDS = 0.02
 _LOOKS = 2
 
 
@@ -191,9 +193,17 @@ class KafkaLog:
                         self._answer(future, f"creating the topic {topic}", topic, "Create")
                     except TopicExists:
                         there.add(topic)
+        self._wait_until_heard_of(set(topics))
         for _ in set(topics) - there:
             failpoint("topic.created", BrokerUnreachable)
         return there
+
+    def _wait_until_heard_of(self, topics: set[str]) -> None:
+        """The controller knows a new topic before the brokers do, under load by seconds. One that this client may not
+        see is not waited for any longer: whoever asks for it is told why."""
+        until = time.monotonic() + ASK_SECONDS
+        while not topics <= self.topics() and time.monotonic() < until:
+            time.sleep(_HEARD_SECONDS)
 
     def _answer(self, future: Future[T], what: str, topic: str = "", operation: str = "Describe") -> T:
         try:

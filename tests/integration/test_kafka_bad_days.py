@@ -44,6 +44,19 @@ def topics_of(pipeline: Pipeline) -> Topics:
     return Topics(pipeline.config().pipeline)
 
 
+def test_a_new_topic_is_waited_for_until_a_broker_has_heard_of_it(
+    kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found in CI: capture ended because the topic that it had made a second before did not exist."""
+    topics, hidden = KafkaLog.topics, [1, 2, 3]
+    monkeypatch.setattr(KafkaLog, "topics", lambda log: topics(log) - ({"late"} if hidden and hidden.pop() else set()))
+
+    with KafkaLog(KafkaConfig(bootstrap_servers=kafka.bootstrap_servers)) as log:
+        log.create("late", TopicKind.RECORDS)
+
+    assert not hidden
+
+
 def test_a_topic_whose_making_is_not_answered_is_asked_for_again(
     kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
