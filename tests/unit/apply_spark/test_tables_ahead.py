@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from apply_spark.config import ApplyTuning
@@ -225,6 +225,7 @@ def resumed(progress: Progress) -> Progress:
     st.lists(st.integers(1, 12), min_size=1, max_size=8),
     st.integers(1, 5),
 )
+@example([Step((0, 0, 1), frozenset(), "nothing")], [(0, False), (0, False)], [1], 1)  # refused as it catches up, too
 def test_every_change_is_written_once_whatever_tables_a_crash_left_ahead(
     steps: list[Step], faults: list[tuple[int, bool]], budgets: list[int], chunk: int
 ) -> None:
