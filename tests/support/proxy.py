@@ -88,7 +88,8 @@ class Proxy:
         for pump, ends in self._pumps.items():
             pump.cancel()
             for end in ends:
-                end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                with suppress(OSError):  # it has just closed by itself
+                    end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                 end.transport.abort()
         self._pumps.clear()
 
